@@ -1,0 +1,86 @@
+package canal
+
+import (
+	"iter"
+	"time"
+)
+
+// A Kind says what a Txn carries.
+type Kind uint8
+
+const (
+	// Rows: at least one row insert into a watched table.
+	Rows Kind = iota
+	// Foreign: a committed transaction without a row of a watched table.
+	Foreign
+	// Heartbeat: no transaction; the server says that everything up to After has
+	// been sent. It carries no GTID.
+	Heartbeat
+)
+
+// A Txn is one committed transaction, or a heartbeat. It is handed out only after
+// its end marker was seen, and is valid until the iteration's next step.
+type Txn struct {
+	Kind Kind
+	// GTID of the transaction, in the server's own text form.
+	GTID string
+	// CommitTime by the server's clock: microseconds on MySQL, whole seconds on MariaDB.
+	CommitTime time.Time
+	// Server is the identity of the server that sent it.
+	Server ServerID
+
+	rows  iter.Seq2[Row, error]
+	after func() Position
+}
+
+// Rows yields the inserted rows in commit order: from memory when the transaction
+// is small, from a spool file above Config.SpoolAbove. It may be ranged over more
+// than once. A Row is valid until the next one.
+func (t *Txn) Rows() iter.Seq2[Row, error] { return t.rows }
+
+// After is the position behind this transaction: all GTIDs seen so far, foreign ones
+// too. It is computed on call (the set can be long).
+func (t *Txn) After() Position { return t.after() }
+
+// A Position is a set of GTIDs executed, in the text form of its flavor.
+type Position struct {
+	Flavor Flavor
+	GTIDs  string
+}
+
+// A Flavor is "mysql" or "mariadb".
+type Flavor string
+
+const (
+	MySQL   Flavor = "mysql"
+	MariaDB Flavor = "mariadb"
+)
+
+// A ServerID identifies the server at the other end: server_uuid on MySQL;
+// on MariaDB, which has none, its server_id with the gtid_domain_id.
+type ServerID string
+
+// A Row is one inserted row of a watched table.
+type Row struct {
+	// Table names the table; the pointer is the same for rows of one definition,
+	// so that a reader can look columns up once.
+	Table *Table
+	// Values by column; see Table.Columns. Nil means NULL. A value is []byte (strings,
+	// binary, blobs: exact bytes, BINARY(N) padded back to N), or int64 (all integer types).
+	// Other column types are not decoded by this package and make the tailer stop.
+	Values []Value
+}
+
+// A Value is one column of a Row.
+type Value struct {
+	Bytes []byte
+	Int   int64
+	Null  bool
+}
+
+// A Table is one definition of a watched table as the binlog describes it.
+type Table struct {
+	Schema  string
+	Name    string
+	Columns []string
+}
