@@ -418,7 +418,8 @@ type PublishResult struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Id        string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Duplicate bool                   `protobuf:"varint,2,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
-	// Set when this message was refused for good.
+	// Set when the message was not stored, or, with REASON_RESULT_UNKNOWN, may not be.
+	// error.retryable tells whether to send it again.
 	Error         *ErrorDetail `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -75,10 +75,12 @@ type MessagingClient interface {
 	// Publish stores one message and answers when it is durable.
 	Publish(context.Context, *connect.Request[v1.PublishRequest]) (*connect.Response[v1.PublishResponse], error)
 	// PublishStream stores messages in the order sent and answers each in that
-	// order. When a batch fails, every message behind it on the stream that is not
-	// yet committed fails too: the stream ends with a retryable error after the
-	// last known result, and the producer sends the unanswered messages again.
-	// A message that is refused for good fails alone, by its result.
+	// order. A message that is refused for good fails alone: its result carries an
+	// error that is not retryable. When a batch fails, every message behind it on the
+	// stream that is not yet committed fails too: each gets a result with a retryable
+	// error (REASON_BEHIND_FAILURE for those behind), then the stream ends with
+	// "unavailable". The producer opens a new stream and sends the failed and the
+	// unanswered messages again, in order.
 	PublishStream(context.Context) *connect.BidiStreamForClient[v1.PublishStreamRequest, v1.PublishStreamResponse]
 	// Subscribe makes the caller an instance of a consumer group at this broker.
 	// A consumer attaches to every broker; see ListBrokers.
@@ -158,10 +160,12 @@ type MessagingHandler interface {
 	// Publish stores one message and answers when it is durable.
 	Publish(context.Context, *connect.Request[v1.PublishRequest]) (*connect.Response[v1.PublishResponse], error)
 	// PublishStream stores messages in the order sent and answers each in that
-	// order. When a batch fails, every message behind it on the stream that is not
-	// yet committed fails too: the stream ends with a retryable error after the
-	// last known result, and the producer sends the unanswered messages again.
-	// A message that is refused for good fails alone, by its result.
+	// order. A message that is refused for good fails alone: its result carries an
+	// error that is not retryable. When a batch fails, every message behind it on the
+	// stream that is not yet committed fails too: each gets a result with a retryable
+	// error (REASON_BEHIND_FAILURE for those behind), then the stream ends with
+	// "unavailable". The producer opens a new stream and sends the failed and the
+	// unanswered messages again, in order.
 	PublishStream(context.Context, *connect.BidiStream[v1.PublishStreamRequest, v1.PublishStreamResponse]) error
 	// Subscribe makes the caller an instance of a consumer group at this broker.
 	// A consumer attaches to every broker; see ListBrokers.

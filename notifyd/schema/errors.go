@@ -1,0 +1,12 @@
+package schema
+
+import "errors"
+
+var (
+	// ErrNotInstalled is returned when the schema has no store row: nothing was installed
+	// there yet, or an installation did not come to its end.
+	ErrNotInstalled = errors.New("no store is installed in this schema: run notifyd migrate")
+
+	// ErrNewer is returned when the schema was installed by a newer program than this one.
+	ErrNewer = errors.New("the schema is newer than this program: run the newer version of notifyd")
+)

@@ -1,0 +1,46 @@
+package schema
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Querier is the part of *sql.DB, *sql.Conn and *sql.Tx that reading needs.
+type Querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// Info is what a store says about itself, fixed at its installation.
+type Info struct {
+	// StoreID is a random UUID in its usual text form.
+	StoreID string
+	// Shards is the number of shards, 1 to MaxShards.
+	Shards int
+	// InstalledAt is by the store's clock.
+	InstalledAt time.Time
+	// InstalledGTID is a position of the server's binlog before the first message: a GTID
+	// set of MySQL's @@gtid_executed, or MariaDB's @@gtid_binlog_pos.
+	InstalledGTID string
+}
+
+// Read returns the store's row. It needs SELECT on table store alone. It returns
+// ErrNotInstalled when the table is there but empty, and the server's error (1146 for a
+// missing table) otherwise.
+func Read(ctx context.Context, db Querier) (Info, error) {
+	var info Info
+	var installedAt int64
+	err := db.QueryRowContext(ctx,
+		"SELECT id, shards, installed_at, installed_gtid FROM store WHERE one = 1").
+		Scan(&info.StoreID, &info.Shards, &installedAt, &info.InstalledGTID)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return Info{}, ErrNotInstalled
+	case err != nil:
+		return Info{}, fmt.Errorf("store row: %w", err)
+	}
+	info.InstalledAt = time.UnixMicro(installedAt).UTC()
+	return info, nil
+}

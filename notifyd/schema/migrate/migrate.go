@@ -1,0 +1,190 @@
+package migrate
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/pressly/goose/v3"
+
+	"notifymirror/notifyd/schema"
+	"notifymirror/notifyd/schema/dsn"
+)
+
+// Latest is the version that this program installs and works with.
+const Latest = 1
+
+// Error numbers of the server.
+const (
+	errUnknownDatabase = 1049
+	errNoSuchTable     = 1146
+)
+
+// Options of a migration.
+type Options struct {
+	// Shards is the number of shards of a store that is made now; 0 means
+	// schema.DefaultShards. It is an error to ask for another number than an installed
+	// store has; 0 accepts any.
+	Shards int
+	// Logger gets one line per installed version; nil means none.
+	Logger *slog.Logger
+}
+
+// Migrate brings the schema at an address (package dsn) to Latest and returns the store's
+// row. It creates the schema itself if it is missing and the account may do so. It returns
+// schema.ErrNewer for a schema that a newer program installed; errors of the server are
+// wrapped.
+func Migrate(ctx context.Context, address string, opts Options) (schema.Info, error) {
+	cfg, err := dsn.Parse(address)
+	if err != nil {
+		return schema.Info{}, err
+	}
+	if err := createSchema(ctx, cfg); err != nil {
+		return schema.Info{}, fmt.Errorf("schema %s: %w", cfg.DBName, err)
+	}
+	db, err := open(cfg)
+	if err != nil {
+		return schema.Info{}, err
+	}
+	defer db.Close()
+	return MigrateDB(ctx, db, opts)
+}
+
+// MigrateDB is Migrate for a pool whose connections have the schema selected. The pool must
+// allow at least two connections.
+func MigrateDB(ctx context.Context, db *sql.DB, opts Options) (schema.Info, error) {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Shards != 0 {
+		if err := schema.CheckShards(opts.Shards); err != nil {
+			return schema.Info{}, err
+		}
+	}
+	if db.Stats().MaxOpenConnections == 1 {
+		return schema.Info{}, errors.New("migration: the pool allows one connection, two are needed")
+	}
+	version, err := Version(ctx, db)
+	if err != nil {
+		return schema.Info{}, err
+	}
+	if version < Latest {
+		err = locked(ctx, db, func() error { return up(ctx, db, opts) })
+	}
+	if err != nil {
+		return schema.Info{}, fmt.Errorf("migration: %w", err)
+	}
+	info, err := schema.Read(ctx, db)
+	if err != nil {
+		return schema.Info{}, err
+	}
+	return info, checkAsked(opts.Shards, info.Shards)
+}
+
+// Version returns the version of the installed schema, 0 when nothing is installed, and
+// schema.ErrNewer when it is above Latest.
+func Version(ctx context.Context, db schema.Querier) (int64, error) {
+	var version sql.NullInt64
+	err := db.QueryRowContext(ctx, "SELECT MAX(version_id) FROM "+schema.TableVersion).Scan(&version)
+	switch {
+	case isCode(err, errNoSuchTable):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("schema version: %w", err)
+	case version.Int64 > Latest:
+		return version.Int64, fmt.Errorf("schema version %d, program knows up to %d: %w", version.Int64, Latest, schema.ErrNewer)
+	}
+	return version.Int64, nil
+}
+
+// up applies what is missing. The caller holds the lock.
+func up(ctx context.Context, db *sql.DB, opts Options) error {
+	if err := createVersionTable(ctx, db); err != nil {
+		return err
+	}
+	provider, err := goose.NewProvider(goose.DialectMySQL, db, nil,
+		goose.WithTableName(schema.TableVersion),
+		goose.WithDisableGlobalRegistry(true),
+		goose.WithGoMigrations(goose.NewGoMigration(1,
+			&goose.GoFunc{RunDB: func(ctx context.Context, db *sql.DB) error { return install(ctx, db, opts.Shards) }},
+			&goose.GoFunc{Mode: goose.TransactionDisabled})))
+	if err != nil {
+		return err
+	}
+	results, err := provider.Up(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range results {
+		opts.Logger.InfoContext(ctx, "schema version installed",
+			slog.Int64("version", r.Source.Version), slog.Duration("took", r.Duration))
+	}
+	return nil
+}
+
+// createVersionTable makes the library's table as the library would, but so that a run that
+// was cut off between the table and its first row is completed by the next.
+func createVersionTable(ctx context.Context, db *sql.DB) error {
+	for _, statement := range []string{
+		"CREATE TABLE IF NOT EXISTS " + schema.TableVersion + ` (
+			id         BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,
+			version_id BIGINT          NOT NULL,
+			is_applied BOOLEAN         NOT NULL,
+			tstamp     DATETIME        NULL DEFAULT CURRENT_TIMESTAMP
+		) ENGINE = InnoDB`,
+		"INSERT INTO " + schema.TableVersion + ` (version_id, is_applied)
+			SELECT 0, TRUE FROM (SELECT COUNT(*) AS n FROM ` + schema.TableVersion + `) AS t WHERE n = 0`,
+	} {
+		if _, err := db.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("version table: %w", err)
+		}
+	}
+	return nil
+}
+
+// createSchema creates the schema unless it is there.
+func createSchema(ctx context.Context, cfg *mysql.Config) error {
+	db, err := open(cfg)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if err := db.PingContext(ctx); !isCode(err, errUnknownDatabase) {
+		return err
+	}
+	server := cfg.Clone()
+	server.DBName = ""
+	db, err = open(server)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	name := "`" + strings.ReplaceAll(cfg.DBName, "`", "``") + "`"
+	_, err = db.ExecContext(ctx, "CREATE DATABASE IF NOT EXISTS "+name+" CHARACTER SET utf8mb4")
+	return err
+}
+
+// open returns a pool that has made no connection yet.
+func open(cfg *mysql.Config) (*sql.DB, error) {
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("store address: %w", err)
+	}
+	return sql.OpenDB(connector), nil
+}
+
+func checkAsked(asked, installed int) error {
+	if asked != 0 && asked != installed {
+		return fmt.Errorf("number of shards: %d asked, but this store was made with %d, and that cannot change", asked, installed)
+	}
+	return nil
+}
+
+func isCode(err error, number uint16) bool {
+	var server *mysql.MySQLError
+	return errors.As(err, &server) && server.Number == number
+}
