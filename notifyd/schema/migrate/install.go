@@ -71,6 +71,13 @@ func insertRows(ctx context.Context, tx *sql.Tx, shards int, position string) er
 	if err != nil {
 		return err
 	}
+	info, err := schema.Read(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if err := checkAsked(shards, info.Shards); err != nil {
+		return err
+	}
 	for shard := range shards {
 		for _, statement := range []string{
 			"INSERT INTO epoch (shard, epoch, registry_version) VALUES (?, 0, 1) ON DUPLICATE KEY UPDATE shard = shard",
