@@ -1,0 +1,76 @@
+package record
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Decode is what a record means. The message's key and body share memory with the
+// record's; its headers do not. The error wraps ErrNotMirrored.
+//
+// It reads what Encode writes, and is lenient where clients differ: headers come in
+// any order, and a null value is an empty body.
+func Decode(r Record) (Message, error) {
+	m := Message{Key: r.Key, Body: r.Value, CommitTime: r.Timestamp}
+	var seen uint8
+	for _, h := range r.Headers {
+		name := string(h.Key)
+		if !Reserved(name) {
+			m.Headers = append(m.Headers, Header{name, string(h.Value)})
+			continue
+		}
+		bit, err := m.setOwn(name, h.Value)
+		if err != nil {
+			return Message{}, fmt.Errorf("%w: header %s: %w", ErrNotMirrored, name, err)
+		}
+		if seen&bit != 0 {
+			return Message{}, fmt.Errorf("%w: header %s comes twice", ErrNotMirrored, name)
+		}
+		seen |= bit
+	}
+	for i, name := range [ownHeaders]string{headerID, headerTopic, headerBornAt, headerSource, headerSeq} {
+		if seen&(1<<i) == 0 {
+			return Message{}, fmt.Errorf("%w: header %s is missing", ErrNotMirrored, name)
+		}
+	}
+	slices.SortStableFunc(m.Headers, byName)
+	if err := check(m.Headers); err != nil {
+		return Message{}, fmt.Errorf("%w: %w", ErrNotMirrored, err)
+	}
+	if bytes.Equal(m.Key, KeyOf(nil, m.ID)) {
+		m.Key = nil
+	}
+	return m, nil
+}
+
+// setOwn takes over the value of one of our headers, and tells which by its bit in
+// the order of the layout; 0 for a header of a later version.
+func (m *Message) setOwn(name string, value []byte) (bit uint8, err error) {
+	switch name {
+	case headerID:
+		if len(value) != idLen {
+			return 0, fmt.Errorf("%d bytes instead of %d", len(value), idLen)
+		}
+		m.ID, err = uuid.ParseBytes(value)
+		return 1 << 0, err
+	case headerTopic:
+		m.Topic = string(value)
+		return 1 << 1, nil
+	case headerBornAt:
+		us, err := strconv.ParseInt(string(value), 10, 64)
+		m.BornAt = time.UnixMicro(us)
+		return 1 << 2, err
+	case headerSource:
+		m.Source, err = ParseSource(string(value))
+		return 1 << 3, err
+	case headerSeq:
+		m.Seq, err = strconv.ParseUint(string(value), 10, 64)
+		return 1 << 4, err
+	}
+	return 0, nil
+}
