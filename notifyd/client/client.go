@@ -1,0 +1,253 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+
+	notifyv1 "notifymirror/notifyd/api/notify/v1"
+	"notifymirror/notifyd/api/notify/v1/notifyv1connect"
+)
+
+// Config is a client's configuration; the zero value of each field is its default.
+type Config struct {
+	// Addrs are brokers, host:port. One that lives is enough: the others are found
+	// through it. Default 127.0.0.1:7700.
+	Addrs []string
+	// Logger gets changes of state: attached, detached, reconnecting. Default: none.
+	Logger *slog.Logger
+	// Patience is how long a publish is tried again while no broker can be reached
+	// or brokers answer that it may succeed later. Default 30 s; negative: until
+	// the context ends.
+	Patience time.Duration
+	// RetryMin and RetryMax bound the backoff between tries. Default 50 ms and 5 s.
+	RetryMin time.Duration
+	RetryMax time.Duration
+	// DialTimeout bounds connecting to one broker. Default 3 s.
+	DialTimeout time.Duration
+	// PingAfter is how long a connection may be silent before it is asked whether
+	// it lives, and PingTimeout how long it has to answer. Default 3 s and 3 s.
+	PingAfter   time.Duration
+	PingTimeout time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	if len(c.Addrs) == 0 {
+		c.Addrs = []string{"127.0.0.1:7700"}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	setDefault(&c.Patience, 30*time.Second)
+	setDefault(&c.RetryMin, 50*time.Millisecond)
+	setDefault(&c.RetryMax, 5*time.Second)
+	setDefault(&c.DialTimeout, 3*time.Second)
+	setDefault(&c.PingAfter, 3*time.Second)
+	setDefault(&c.PingTimeout, 3*time.Second)
+	return c
+}
+
+func setDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// Client talks to the brokers of one cluster. It is safe for concurrent use.
+type Client struct {
+	cfg  Config
+	http *http.Client
+
+	mu    sync.Mutex
+	first int // index in Addrs of the broker that answered last
+}
+
+// New returns a client. Nothing is connected to until it is used. The error
+// names an address that is not host:port.
+func New(cfg Config) (*Client, error) {
+	cfg = cfg.withDefaults()
+	for _, a := range cfg.Addrs {
+		if _, port, err := net.SplitHostPort(a); err != nil || port == "" {
+			return nil, fmt.Errorf("broker address %q: want host:port, such as 127.0.0.1:7700", a)
+		}
+	}
+	return &Client{cfg: cfg, http: newHTTPClient(cfg)}, nil
+}
+
+// Close drops idle connections. Publishers and Consumers close their own.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Publish stores one message and returns when it is durable. Errors are *Error:
+// with ReasonResultUnknown the message may be stored. An answer that promises
+// that nothing was stored and that a retry may help is retried for
+// Config.Patience; an unknown result only under an idempotency key.
+func (c *Client) Publish(ctx context.Context, m Message, opts PublishOptions) (Published, error) {
+	req, err := publishRequest(m, opts)
+	if err != nil {
+		return Published{}, err
+	}
+	bo := backoff{min: c.cfg.RetryMin, max: c.cfg.RetryMax}
+	begun := time.Now()
+	for {
+		var out Published
+		err := c.anyBroker(ctx, func(addr string) error {
+			resp, err := c.messaging(c.http, addr).Publish(ctx, connect.NewRequest(req))
+			if err != nil {
+				return publishError(callError(addr, err))
+			}
+			out = Published{ID: resp.Msg.GetId(), Duplicate: resp.Msg.GetDuplicate()}
+			return nil
+		})
+		var e *Error
+		if err == nil || !errors.As(err, &e) {
+			return out, err
+		}
+		again := e.Retryable || (e.Reason == ReasonResultUnknown && req.GetIdempotencyKey() != "")
+		if !again || ctx.Err() != nil || c.outOfPatience(begun) {
+			return out, err
+		}
+		bo.wait(ctx, nil)
+	}
+}
+
+// publishError says what a publish that got no answer is: unknown, unless
+// nothing reached the broker.
+func publishError(err error) error {
+	var e *Error
+	if errors.As(err, &e) && e.Reason == ReasonUnspecified && !e.Retryable && !e.permanent() {
+		e.Reason = ReasonResultUnknown
+		e.Message = fmt.Sprintf("result unknown: broker %s gave no answer, the message may be stored: %v", e.Addr, e.cause)
+	}
+	return err
+}
+
+func publishRequest(m Message, opts PublishOptions) (*notifyv1.PublishRequest, error) {
+	if opts.IdempotencyKey == "" && opts.Idempotent {
+		if m.ID == "" {
+			id, err := uuid.NewV7()
+			if err != nil {
+				return nil, fmt.Errorf("message id: %w", err)
+			}
+			m.ID = id.String()
+		}
+		opts.IdempotencyKey = m.ID
+	}
+	if err := checkText(m, opts.IdempotencyKey); err != nil {
+		return nil, err
+	}
+	return &notifyv1.PublishRequest{Message: m.proto(), IdempotencyKey: opts.IdempotencyKey}, nil
+}
+
+// checkText refuses what protobuf could not encode: on a stream it would take the
+// messages beside it down.
+func checkText(m Message, idempotencyKey string) error {
+	bad := func(field, text string) error {
+		return &Error{Reason: ReasonInvalid, Field: field, Size: int64(len(text)), Message: fmt.Sprintf("%s %q: not UTF-8; nothing was stored", field, text)}
+	}
+	for _, f := range [...][2]string{{"id", m.ID}, {"topic", m.Topic}, {"key", m.Key}, {"idempotency_key", idempotencyKey}} {
+		if !utf8.ValidString(f[1]) {
+			return bad(f[0], f[1])
+		}
+	}
+	for name, value := range m.Headers {
+		if !utf8.ValidString(name) {
+			return bad("headers", name)
+		}
+		if !utf8.ValidString(value) {
+			return bad("headers", value)
+		}
+	}
+	return nil
+}
+
+// Broker is a live broker.
+type Broker struct {
+	ID string
+	// Addr is the host:port it advertises.
+	Addr string
+	// Version is the program's.
+	Version string
+	// SeenAt is when it last renewed, by the store's clock.
+	SeenAt time.Time
+}
+
+// Brokers asks any broker for the live ones. Errors are *Error.
+func (c *Client) Brokers(ctx context.Context) ([]Broker, error) {
+	var out []Broker
+	err := c.anyBroker(ctx, func(addr string) error {
+		var err error
+		out, err = c.brokersKnownTo(ctx, c.http, addr)
+		return err
+	})
+	return out, err
+}
+
+func (c *Client) brokersKnownTo(ctx context.Context, h *http.Client, addr string) ([]Broker, error) {
+	resp, err := c.messaging(h, addr).ListBrokers(ctx, connect.NewRequest(&notifyv1.ListBrokersRequest{}))
+	if err != nil {
+		return nil, callError(addr, err)
+	}
+	out := make([]Broker, 0, len(resp.Msg.GetBrokers()))
+	for _, b := range resp.Msg.GetBrokers() {
+		out = append(out, Broker{ID: b.GetId(), Addr: b.GetAddress(), Version: b.GetVersion(), SeenAt: time.UnixMicro(b.GetSeenAtUs()).UTC()})
+	}
+	return out, nil
+}
+
+// Admin calls f with the administration of a broker that can be reached, and
+// again with the next broker's when f returned that it could not. Errors of the
+// broker come back as *Error.
+func (c *Client) Admin(ctx context.Context, f func(notifyv1connect.AdminClient) error) error {
+	return c.anyBroker(ctx, func(addr string) error {
+		return callError(addr, f(notifyv1connect.NewAdminClient(c.http, "http://"+addr, callOptions()...)))
+	})
+}
+
+// anyBroker calls f with one address after the other, the one that answered last
+// first, while f returns that nothing reached the broker. After any other
+// failure that a retry may mend, the next call begins with the next address.
+func (c *Client) anyBroker(ctx context.Context, f func(addr string) error) error {
+	c.mu.Lock()
+	first := c.first
+	c.mu.Unlock()
+	var err error
+	for i := range c.cfg.Addrs {
+		n := (first + i) % len(c.cfg.Addrs)
+		err = f(c.cfg.Addrs[n])
+		if errors.Is(err, ErrUnreachable) && isRetryable(err) && ctx.Err() == nil {
+			continue
+		}
+		var e *Error
+		if errors.As(err, &e) && !e.permanent() {
+			n++
+		}
+		c.mu.Lock()
+		c.first = n % len(c.cfg.Addrs)
+		c.mu.Unlock()
+		return err
+	}
+	return err
+}
+
+func (c *Client) messaging(h *http.Client, addr string) notifyv1connect.MessagingClient {
+	return notifyv1connect.NewMessagingClient(h, "http://"+addr, callOptions()...)
+}
+
+func (c *Client) outOfPatience(since time.Time) bool {
+	return c.cfg.Patience >= 0 && time.Since(since) >= c.cfg.Patience
+}
+
+func isRetryable(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Retryable
+}

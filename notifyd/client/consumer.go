@@ -1,0 +1,219 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Delivery is one attempt to hand a message to a group.
+type Delivery struct {
+	Message
+	// Attempt is 1 for the first delivery to this group. A crash of the broker may
+	// repeat a number.
+	Attempt int
+	// Deadline is when the broker will deliver again unless it was acknowledged.
+	// An ack after it still completes, if another instance has not been faster.
+	Deadline time.Time
+	// Broker is the host:port that delivered.
+	Broker string
+}
+
+// ConsumerConfig is a consumer's configuration; the zero value of each optional
+// field is its default.
+type ConsumerConfig struct {
+	// Group is the consumer group, which must exist. Required.
+	Group string
+	// Instance names this process in listings. Default: host name and process id.
+	Instance string
+	// Handler handles one delivery. nil acknowledges; ErrUnsettled leaves the
+	// delivery to its deadline; any other error is a nack with its text as reason,
+	// and the broker delivers again after a backoff. Deliveries may repeat. The
+	// context ends when Run stops and Drain has passed. Required.
+	Handler func(context.Context, Delivery) error
+	// Concurrency is how many handlers run at once. Default 32.
+	Concurrency int
+	// Credit is the most deliveries that one broker may have under way; the
+	// consumer asks for fewer while handlers are slow. At least Concurrency.
+	// Default 1024.
+	Credit int
+	// Refresh is how often brokers are listed. Default 5 s.
+	Refresh time.Duration
+	// Drain is how long running handlers may go on when Run is stopped. Default 5 s.
+	Drain time.Duration
+}
+
+// Consumer makes this process an instance of a group at every broker.
+type Consumer struct {
+	client *Client
+	cfg    ConsumerConfig
+	queue  *queue
+	look   chan struct{} // list brokers now
+	moved  chan struct{} // offer rerouted settlements now
+
+	mu       sync.Mutex
+	attached map[string]*attachment // by address
+	reroute  *reroute
+	ever     bool // a broker has accepted the group
+}
+
+// NewConsumer returns a consumer; Run drives it, once.
+func (c *Client) NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
+	if cfg.Group == "" {
+		return nil, errors.New("consumer group: missing")
+	}
+	if cfg.Handler == nil {
+		return nil, errors.New("consumer handler: missing")
+	}
+	if cfg.Instance == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, fmt.Errorf("instance name: %w", err)
+		}
+		cfg.Instance = fmt.Sprintf("%s-%d", host, os.Getpid())
+	}
+	setDefault(&cfg.Concurrency, 32)
+	setDefault(&cfg.Credit, 1024)
+	setDefault(&cfg.Refresh, 5*time.Second)
+	setDefault(&cfg.Drain, 5*time.Second)
+	return &Consumer{
+		client: c, cfg: cfg, queue: newQueue(),
+		look: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		attached: map[string]*attachment{}, reroute: newReroute(),
+	}, nil
+}
+
+// Run consumes until ctx ends (nil), or until a broker refuses the group before
+// any has accepted it (*Error, such as ReasonUnknownGroup). Brokers that cannot be
+// reached are tried for ever. When ctx ends, what was not begun is left to be
+// delivered to others, running handlers may finish, and their acks are sent.
+func (c *Consumer) Run(ctx context.Context) error {
+	h := newHTTPClient(c.client.cfg)
+	defer h.CloseIdleConnections()
+	// Streams and handlers outlive ctx: it only says to stop taking.
+	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWork()
+
+	var handlers sync.WaitGroup
+	for range c.cfg.Concurrency {
+		handlers.Go(func() { c.handle(work) })
+	}
+	taking, stopTaking := context.WithCancel(ctx)
+	defer stopTaking()
+	m := newMembers(c, h)
+	err := m.supervise(taking, work)
+	stopTaking()
+
+	c.queue.close()
+	drain := time.AfterFunc(c.cfg.Drain, stopWork)
+	handlers.Wait()
+	drain.Stop()
+	c.offer(time.Now())
+	for _, a := range c.streams() {
+		a.finish()
+	}
+	flush := time.AfterFunc(time.Second, stopWork)
+	m.wait()
+	flush.Stop()
+	return err
+}
+
+// handle runs the handler for one delivery after the other.
+func (c *Consumer) handle(ctx context.Context) {
+	for {
+		r, ok := c.queue.pop(time.Now)
+		if !ok {
+			return
+		}
+		err := c.cfg.Handler(ctx, r.Delivery)
+		if errors.Is(err, ErrUnsettled) {
+			continue
+		}
+		s := settlement{token: r.token}
+		if err != nil {
+			s.nack, s.reason = true, reasonText(err)
+			c.mu.Lock()
+			c.reroute.sentNack(s.token, s.reason)
+			c.mu.Unlock()
+		}
+		if !r.from.settle(s) {
+			c.undelivered(r.from.addr, []settlement{s})
+		}
+	}
+}
+
+// reasonText cuts an error's text to what the broker keeps, in valid UTF-8.
+func reasonText(err error) string {
+	const most = 1000
+	text := err.Error()
+	if len(text) > most {
+		text = text[:most]
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
+}
+
+// undelivered takes settlements whose stream, to addr, broke before they were sent.
+func (c *Consumer) undelivered(addr string, left []settlement) {
+	if len(left) == 0 {
+		return
+	}
+	now := time.Now()
+	c.mu.Lock()
+	for _, s := range left {
+		c.reroute.lost(s, addr, now)
+	}
+	c.mu.Unlock()
+	poke(c.moved)
+}
+
+// refused takes tokens that the broker at addr may not settle any more.
+func (c *Consumer) refused(addr string, tokens [][]byte) {
+	now := time.Now()
+	c.mu.Lock()
+	for _, t := range tokens {
+		c.reroute.refused(t, addr, now)
+	}
+	c.mu.Unlock()
+	poke(c.moved)
+}
+
+// offer sends rerouted settlements that are due. It reports whether some are left.
+func (c *Consumer) offer(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	addrs := make([]string, 0, len(c.attached))
+	for addr := range c.attached {
+		addrs = append(addrs, addr)
+	}
+	for addr, s := range c.reroute.due(addrs, now) {
+		if c.attached[addr].settle(s...) {
+			continue
+		}
+		for _, one := range s {
+			c.reroute.lost(one, addr, now)
+		}
+	}
+	return !c.reroute.idle()
+}
+
+func (c *Consumer) streams() []*attachment {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]*attachment, 0, len(c.attached))
+	for _, a := range c.attached {
+		out = append(out, a)
+	}
+	return out
+}
+
+// poke leaves one token in a channel of capacity one.
+func poke(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,44 @@
+// Package client publishes to and consumes from notifyd.
+//
+//	c, err := client.New(client.Config{Addrs: []string{"127.0.0.1:7700"}})
+//	defer c.Close()
+//	r, err := c.Publish(ctx, client.Message{Topic: "orders", Key: "42", Body: body}, client.PublishOptions{})
+//
+// Three ways in:
+//
+//   - Client.Publish stores one message and returns when it is durable.
+//   - Publisher pipelines: many messages are on their way on one stream, results
+//     come back in order, and a broken stream is opened again and given the
+//     unanswered messages in the order they were first sent.
+//   - Consumer makes the process an instance of a consumer group at every broker
+//     and calls a handler for each delivery.
+//
+// The path of a message through a Publisher is window.go (what is unanswered),
+// publisher.go (the API), pipe.go (one stream). That of a delivery is
+// attachment.go (one stream), queue.go (received, not begun), consumer.go
+// (handlers, discovery), outbox.go (settlements that wait to be sent),
+// reroute.go (settlements that a broker could not take), credit.go (how many
+// deliveries may be under way).
+//
+// Not obvious:
+//
+//   - There is no timer in batching. While one frame is being written, what
+//     arrives is queued, and the next frame takes all of it; an idle stream sends
+//     at once. Publishes and acks work the same way.
+//   - A stream that broke tells nothing about the messages that it had not
+//     answered. They are sent again; with Idempotent each carries its id as
+//     idempotency key, so that the broker recognises those it had stored.
+//   - Acks are not acknowledged. One that is lost with its connection means one
+//     more delivery, never a lost message.
+//   - A broker that does not own a message's shard any more hands the ack back
+//     (not_owner). It is offered to every other broker, and again while all
+//     refuse, since a takeover takes seconds.
+//   - Time in the receive queue counts against the broker's ack wait. So the
+//     credit shrinks when deliveries wait too long for a handler, and a delivery
+//     that has waited past its deadline is dropped: the broker sends it again.
+//   - Every Publisher and Consumer has connections of its own. HTTP/2 shares one
+//     receive window among the streams of a connection, so a publish stream that
+//     the broker does not read would hold up acks beside it.
+//   - A stopped process (SIGSTOP, a frozen host) keeps its sockets open. Pings on
+//     idle connections notice it.
+package client

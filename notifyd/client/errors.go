@@ -1,0 +1,158 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"connectrpc.com/connect"
+
+	notifyv1 "notifymirror/notifyd/api/notify/v1"
+)
+
+var (
+	// ErrUnreachable is in the chain of an error when a broker could not be
+	// connected to, or the connection was lost before it answered.
+	ErrUnreachable = errors.New("broker unreachable")
+	// ErrClosed is returned by Publisher.Send after Close, and given to the
+	// messages that were unanswered when Run was cancelled.
+	ErrClosed = errors.New("publisher closed")
+	// ErrUnsettled is what a handler returns to neither ack nor nack: the broker
+	// delivers again when the ack wait has passed.
+	ErrUnsettled = errors.New("delivery left unsettled")
+)
+
+// Reason tells errors apart. The constants name those of the API.
+type Reason = notifyv1.Reason
+
+// The reasons; notify.proto says what each means and whether anything was stored.
+const (
+	ReasonUnspecified   = notifyv1.Reason_REASON_UNSPECIFIED
+	ReasonInvalid       = notifyv1.Reason_REASON_INVALID
+	ReasonTooLarge      = notifyv1.Reason_REASON_TOO_LARGE
+	ReasonUnknownTopic  = notifyv1.Reason_REASON_UNKNOWN_TOPIC
+	ReasonUnknownGroup  = notifyv1.Reason_REASON_UNKNOWN_GROUP
+	ReasonOverloaded    = notifyv1.Reason_REASON_OVERLOADED
+	ReasonResultUnknown = notifyv1.Reason_REASON_RESULT_UNKNOWN
+	ReasonConflict      = notifyv1.Reason_REASON_CONFLICT
+	ReasonStoreAway     = notifyv1.Reason_REASON_STORE_AWAY
+	ReasonBehindFailure = notifyv1.Reason_REASON_BEHIND_FAILURE
+	ReasonUnavailable   = notifyv1.Reason_REASON_UNAVAILABLE
+	ReasonAlreadyExists = notifyv1.Reason_REASON_ALREADY_EXISTS
+	ReasonInternal      = notifyv1.Reason_REASON_INTERNAL
+)
+
+// Error is every error that a call to a broker returns; use errors.As.
+type Error struct {
+	// Addr is the broker that was asked.
+	Addr string
+	// Reason is ReasonUnspecified when the broker gave none.
+	Reason Reason
+	// Message is the broker's text: what is wrong, where, and how to mend it.
+	Message string
+	// Field, Size and Limit are set for ReasonInvalid and ReasonTooLarge.
+	Field string
+	Size  int64
+	Limit int64
+	// Retryable is true when the same call may succeed later and nothing was
+	// stored by this one.
+	Retryable bool
+
+	cause       error
+	unreachable bool
+}
+
+// Error returns the broker's text, or names the broker and the cause.
+func (e *Error) Error() string {
+	if e.Message != "" {
+		return e.Message
+	}
+	return fmt.Sprintf("broker %s: %v", e.Addr, e.cause)
+}
+
+// Unwrap returns the transport's error, if any.
+func (e *Error) Unwrap() error { return e.cause }
+
+// Is makes errors.Is(err, ErrUnreachable) work.
+func (e *Error) Is(target error) bool { return target == ErrUnreachable && e.unreachable }
+
+// Code returns the Connect code of the call, 0 for the result of one message on
+// a stream.
+func (e *Error) Code() connect.Code {
+	var ce *connect.Error
+	if errors.As(e.cause, &ce) {
+		return ce.Code()
+	}
+	return 0
+}
+
+// permanent reports whether asking again, here or elsewhere, cannot help.
+func (e *Error) permanent() bool {
+	if e.Retryable || e.Reason == ReasonResultUnknown {
+		return false
+	}
+	if e.Reason != ReasonUnspecified {
+		return e.Reason != ReasonInternal
+	}
+	switch e.Code() {
+	case connect.CodeUnimplemented, connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeInvalidArgument, connect.CodeNotFound:
+		return true
+	}
+	return false
+}
+
+// callError turns what a call to addr returned into an *Error; nil stays nil.
+func callError(addr string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var already *Error
+	if errors.As(err, &already) {
+		return err
+	}
+	var ce *connect.Error
+	if errors.As(err, &ce) {
+		for _, d := range ce.Details() {
+			v, verr := d.Value()
+			if verr != nil {
+				continue
+			}
+			if detail, ok := v.(*notifyv1.ErrorDetail); ok {
+				e := detailError(addr, detail)
+				e.cause = err
+				return e
+			}
+		}
+	}
+	e := &Error{Addr: addr, cause: err}
+	lost := ce == nil || ce.Code() == connect.CodeUnavailable
+	e.unreachable = dialFailed(err) || lost && !errors.Is(err, context.Canceled)
+	if dialFailed(err) {
+		e.Retryable = true
+		e.cause = dialCause(err)
+	}
+	return e
+}
+
+// detailError is the *Error of a result on a stream.
+func detailError(addr string, d *notifyv1.ErrorDetail) *Error {
+	return &Error{
+		Addr: addr, Reason: d.GetReason(), Message: d.GetMessage(),
+		Field: d.GetField(), Size: d.GetSize(), Limit: d.GetLimit(), Retryable: d.GetRetryable(),
+	}
+}
+
+// dialFailed reports whether no connection was made: nothing reached the broker.
+func dialFailed(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+func dialCause(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op
+	}
+	return err
+}

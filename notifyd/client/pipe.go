@@ -1,0 +1,104 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"connectrpc.com/connect"
+
+	notifyv1 "notifymirror/notifyd/api/notify/v1"
+)
+
+type publishStream = connect.BidiStreamForClient[notifyv1.PublishStreamRequest, notifyv1.PublishStreamResponse]
+
+// stream publishes on one stream until it breaks, or until the publisher is
+// closed and all is answered. It returns how many messages were answered.
+// A writer beside it sends what is queued; this goroutine reads answers.
+func (p *Publisher) stream(ctx context.Context, h *http.Client, addr string) (answered int, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	st := p.c.messaging(h, addr).PublishStream(ctx)
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		// Of a broken stream the writer learns only EOF; the reader gets the reason.
+		if err := p.write(ctx, st); err != nil && !errors.Is(err, io.EOF) {
+			cancel()
+		}
+	}()
+	defer func() {
+		cancel()
+		<-written
+		_ = st.CloseResponse()
+	}()
+	for {
+		resp, err := st.Receive()
+		if errors.Is(err, io.EOF) {
+			p.mu.Lock()
+			done := p.win.empty() && p.closed
+			p.mu.Unlock()
+			if done {
+				return answered, nil
+			}
+			return answered, connect.NewError(connect.CodeUnavailable, errors.New("broker ended the stream"))
+		}
+		if err != nil {
+			return answered, err
+		}
+		n, err := p.answer(addr, resp.GetResults())
+		answered += n
+		if err != nil {
+			return answered, err
+		}
+	}
+}
+
+// write sends all that is queued as one frame, again and again. It returns nil
+// after half-closing the stream of a closed publisher.
+func (p *Publisher) write(ctx context.Context, st *publishStream) error {
+	for {
+		p.mu.Lock()
+		batch := p.win.next(p.cfg.BatchMessages, p.cfg.BatchBytes)
+		closed := p.closed
+		p.mu.Unlock()
+		switch {
+		case len(batch) > 0:
+			if err := st.Send(&notifyv1.PublishStreamRequest{Publishes: batch}); err != nil {
+				return err
+			}
+		case closed:
+			return st.CloseRequest()
+		default:
+			select {
+			case <-p.work:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}
+}
+
+// answer hands results to the oldest messages.
+func (p *Publisher) answer(addr string, results []*notifyv1.PublishResult) (int, error) {
+	p.mu.Lock()
+	entries, ok := p.win.answered(len(results))
+	p.mu.Unlock()
+	if !ok {
+		return 0, connect.NewError(connect.CodeUnimplemented, fmt.Errorf("broker answered %d messages, more than it was sent", len(results)))
+	}
+	var weight int64
+	for i, e := range entries {
+		weight += e.weight
+		if d := results[i].GetError(); d != nil {
+			e.done(Published{}, detailError(addr, d))
+			continue
+		}
+		e.done(Published{ID: results[i].GetId(), Duplicate: results[i].GetDuplicate()}, nil)
+	}
+	n := len(entries)
+	clear(entries) // their array lives on in the window
+	p.room.Release(weight)
+	return n, nil
+}
