@@ -1,0 +1,154 @@
+package shard
+
+// A PendingRow is a delivery that was not acknowledged in time.
+type PendingRow struct {
+	Pos   Pos
+	Group int32
+	// NextAt is when the next attempt is due; 0: at once, not sent yet.
+	NextAt int64
+	// Attempts counts those begun.
+	Attempts int
+	Err      string
+}
+
+// An Ack is a group's acknowledgement of a message that is settled.
+type Ack struct {
+	Pos   Pos
+	Group int32
+}
+
+// A Plan is the content of one settling transaction. Until SettleDone or SettleFailed is
+// called with it, its messages are nobody else's.
+type Plan struct {
+	// Version must equal the registry version in the epoch row; else roll back,
+	// call SettleFailed, then SetRegistry with the newer one.
+	Version int64
+	// Delete are messages that every group has acknowledged.
+	Delete []Pos
+	// Undelay are messages whose (pos, Delayed) row goes in this transaction.
+	Undelay []Pos
+	// Pending are all rows of the messages that some group has not.
+	Pending []PendingRow
+	// Settled is the position up to which everything is settled once this commits.
+	Settled Pos
+
+	entries []*entry
+}
+
+// Empty reports whether nothing is to be settled; Settled may have moved all the same.
+func (p *Plan) Empty() bool { return len(p.entries) == 0 }
+
+// Ready is the number of messages that could be settled at once at now, and the time at
+// which the next becomes overdue, 0 when there is none.
+func (l *Ledger) Ready(now int64) (ready int, next int64) {
+	l.advance(now)
+	for _, f := range []*fifo{&l.queue, &l.due} {
+		if e := f.next(); e != nil && (next == 0 || e.exchangedAt+l.settleAfter < next) {
+			next = e.exchangedAt + l.settleAfter
+		}
+	}
+	return len(l.complete), next
+}
+
+// advance queues what is overdue.
+func (l *Ledger) advance(now int64) {
+	for _, f := range []*fifo{&l.queue, &l.due} {
+		for e := f.next(); e != nil && e.exchangedAt+l.settleAfter <= now; e = f.next() {
+			f.overdue++
+			if !e.settling && !e.queued {
+				e.queued = true
+				l.complete = append(l.complete, e)
+			}
+		}
+	}
+}
+
+// Plan takes up to most messages whose outcomes are all known, or that are overdue.
+func (l *Ledger) Plan(now int64, most int) *Plan {
+	l.advance(now)
+	p := &Plan{Version: l.version}
+	n := min(most, len(l.complete))
+	p.entries = l.complete[:n:n]
+	l.complete = l.complete[n:]
+	for _, e := range p.entries {
+		e.queued, e.settling = false, true
+		l.planEntry(p, e)
+	}
+	p.Settled = l.settledAfter()
+	return p
+}
+
+func (l *Ledger) planEntry(p *Plan, e *entry) {
+	if e.delayed {
+		p.Undelay = append(p.Undelay, e.pos)
+	}
+	owed := false
+	for _, t := range e.targets {
+		if t.state == acked {
+			continue
+		}
+		owed = true
+		p.Pending = append(p.Pending, pendingRow(e.pos, t))
+	}
+	if !owed {
+		p.Delete = append(p.Delete, e.pos)
+	}
+}
+
+func pendingRow(pos Pos, t target) PendingRow {
+	r := PendingRow{Pos: pos, Group: t.group, Attempts: t.attempts, Err: t.err}
+	if t.state == running || t.state == failed {
+		r.NextAt = t.at
+	}
+	return r
+}
+
+// settledAfter is the position below the first message that stays unsettled.
+func (l *Ledger) settledAfter() Pos {
+	for _, e := range l.queue.entries {
+		if !e.gone && !e.settling {
+			return e.pos - 1
+		}
+	}
+	return l.tail
+}
+
+// SettleDone takes the plan's messages out. It returns what became of their deliveries
+// while the transaction ran: the rows just written are to be changed accordingly.
+func (l *Ledger) SettleDone(p *Plan) (acks []Ack, fails []PendingRow) {
+	for _, r := range p.Pending {
+		t := l.byPos[r.Pos].target(r.Group)
+		switch {
+		case t == nil:
+		case t.state == acked:
+			acks = append(acks, Ack{r.Pos, r.Group})
+		case t.state == failed && t.at != r.NextAt:
+			fails = append(fails, pendingRow(r.Pos, *t))
+		}
+	}
+	for _, e := range p.entries {
+		e.gone = true
+		delete(l.byPos, e.pos)
+		l.bytes -= e.msg.Size()
+	}
+	l.queue.trim()
+	l.due.trim()
+	return acks, fails
+}
+
+// SettleFailed puts the plan's messages back after a rollback and returns what groups added
+// meanwhile are owed.
+func (l *Ledger) SettleFailed(p *Plan) []Delivery {
+	var out []Delivery
+	for _, e := range p.entries {
+		e.settling = false
+		if p.Version != l.version {
+			out = l.reexchange(e, out)
+		}
+		if !e.queued {
+			e.queued = true
+			l.complete = append(l.complete, e)
+		}
+	}
+	return out
+}

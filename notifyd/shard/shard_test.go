@@ -1,0 +1,101 @@
+package shard
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestSlotGivesEachNumberOnceWithoutAGap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := NewSlot(7)
+		want := int64(1)
+		for range rapid.IntRange(0, 50).Draw(t, "inserts") {
+			rows := rapid.IntRange(1, 500).Draw(t, "rows")
+			first, err := s.Begin(rows)
+			if err != nil || first != At(7, want) {
+				t.Fatalf("Begin = %v, %v; want 7:%d", first, err, want)
+			}
+			if _, err := s.Begin(1); !errors.Is(err, ErrSlotOpen) {
+				t.Fatalf("second Begin = %v, want ErrSlotOpen", err)
+			}
+			if rapid.Bool().Draw(t, "commit") {
+				s.Commit()
+				want += int64(rows)
+			} else {
+				s.Rollback()
+			}
+			if s.Last() != At(7, want-1) {
+				t.Fatalf("Last = %v, want 7:%d", s.Last(), want-1)
+			}
+		}
+	})
+}
+
+func TestPosKeepsEpochAndNumber(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		epoch := rapid.Int64Range(0, 1<<22).Draw(t, "epoch")
+		n := rapid.Int64Range(0, 1<<40-1).Draw(t, "n")
+		if p := At(epoch, n); p.Epoch() != epoch || p.Number() != n || p >= EpochStart(epoch+1) {
+			t.Fatalf("At(%d, %d) = %v", epoch, n, p)
+		}
+	})
+}
+
+// Brokers that follow Balance, whoever moves first and whoever leaves, end with every
+// shard owned and no two of them more than one share apart.
+func TestBalanceSpreadsEveryShardEvenly(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		shards := rapid.IntRange(1, 16).Draw(t, "shards")
+		leases := make([]Lease, shards)
+		for i := range leases {
+			leases[i].Shard = i
+		}
+		names := []string{"a", "b", "c", "d", "e"}
+		live := names[:rapid.IntRange(1, 5).Draw(t, "live")]
+		for i := range leases { // whoever held them before, some of them dead
+			if owner := rapid.IntRange(-1, 4).Draw(t, "owner"); owner >= 0 && owner < len(live) {
+				leases[i].Owner, leases[i].ExpiresAt = names[owner], 10
+			}
+		}
+		held := func(who string) (h []int) {
+			for _, l := range leases {
+				if l.Owner == who && !l.Free(1) {
+					h = append(h, l.Shard)
+				}
+			}
+			return h
+		}
+		for range 4 * shards * len(live) {
+			who := rapid.SampledFrom(live).Draw(t, "who")
+			move(leases, who, Balance(who, leases, live, held(who), 1))
+		}
+		for range 2 * shards {
+			for _, who := range live {
+				move(leases, who, Balance(who, leases, live, held(who), 1))
+			}
+		}
+		share := (shards + len(live) - 1) / len(live)
+		for _, l := range leases {
+			if l.Free(1) || !slices.Contains(live, l.Owner) {
+				t.Fatalf("shard %d has no live owner: %+v", l.Shard, leases)
+			}
+		}
+		for _, who := range live {
+			if n := len(held(who)); n > share {
+				t.Fatalf("%s holds %d of %d, share %d", who, n, shards, share)
+			}
+		}
+	})
+}
+
+func move(leases []Lease, who string, m Moves) {
+	for _, s := range m.Take {
+		leases[s].Owner, leases[s].ExpiresAt = who, 10
+	}
+	if m.Release >= 0 {
+		leases[m.Release].ExpiresAt = 0
+	}
+}
