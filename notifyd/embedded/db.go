@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"notifymirror/notifyd/embedded/child"
 )
 
 const (
@@ -78,7 +80,8 @@ type DB struct {
 	password string
 
 	mu   sync.Mutex
-	proc *process
+	proc *child.Process
+	said int64 // size of the log when proc began
 }
 
 // Start makes the database if Dir has none, starts the server and returns when it answers.
@@ -106,7 +109,7 @@ func Start(ctx context.Context, c Config) (*DB, error) {
 func (db *DB) Restart(ctx context.Context) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if db.proc != nil && !ended(db.proc) {
+	if db.proc != nil && !db.proc.Ended() {
 		return ErrRunning
 	}
 	ctx, cancel := context.WithTimeout(ctx, db.config.StartTimeout)
@@ -151,42 +154,48 @@ func (db *DB) launch(ctx context.Context, lock, log *os.File) error {
 			return fmt.Errorf("database directory: %w", err)
 		}
 	}
-	proc, err := spawn(db.config.Server.Path, flags(db.config, p.data(), p.initFile(), db.port, os.Geteuid()), log, lock)
+	said := logSize(log)
+	proc, err := child.Start(child.Config{
+		Path:   db.config.Server.Path,
+		Args:   flags(db.config, p.data(), p.initFile(), db.port, os.Geteuid()),
+		Env:    []string{"TZ=UTC"},
+		Output: log,
+		Hold:   []*os.File{lock},
+	})
 	if err != nil {
 		return err
 	}
 	if err := db.waitReady(ctx, proc); err != nil {
-		proc.kill()
-		return err
+		ended := proc.Ended()
+		proc.Kill()
+		if ended {
+			return fmt.Errorf("database start: %w: %s", proc.Err(), lastError(p.log(), said))
+		}
+		return fmt.Errorf("database start: %w", err)
 	}
-	db.proc = proc
+	db.proc, db.said = proc, said
 	db.config.Logger.Info("database started", "server", db.config.Server.String(), "path", db.config.Server.Path,
-		"addr", db.Addr(), "pid", proc.pid, "took", time.Since(began).Round(time.Millisecond))
+		"addr", db.Addr(), "pid", proc.PID(), "took", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 
-// waitReady returns when the server answers on its port.
-func (db *DB) waitReady(ctx context.Context, proc *process) error {
+// waitReady returns nil when the server answers on its port, else when it or ctx has ended.
+func (db *DB) waitReady(ctx context.Context, proc *child.Process) error {
 	c := db.driverConfig("")
 	c.Logger = &mysql.NopLogger{} // refused connections are expected here
 	connector, err := mysql.NewConnector(c)
 	if err != nil {
-		return fmt.Errorf("database: %w", err)
+		return err
 	}
 	pool := sql.OpenDB(connector)
 	defer pool.Close()
 	for {
 		pingErr := pool.PingContext(ctx)
-		if pingErr == nil {
-			return nil
-		}
-		select {
-		case <-proc.done:
-			return fmt.Errorf("database start: %w: %s", proc.err, lastError(paths(db.config.Dir).log()))
-		default:
+		if pingErr == nil || proc.Ended() {
+			return pingErr
 		}
 		if err := pause(ctx, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("database start: %w: %w", err, pingErr)
+			return fmt.Errorf("%w: %w", err, pingErr)
 		}
 	}
 }
@@ -204,40 +213,58 @@ func openLog(path string) (*os.File, error) {
 	return f, nil
 }
 
+// logSize is the size of the server's log now; 0 if that is unknown.
+func logSize(log *os.File) int64 {
+	info, err := log.Stat()
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
 // Stop lets the server end in order and waits for it. When ctx ends first the server is
 // killed, which loses nothing that was committed, and the error is that of ctx.
 func (db *DB) Stop(ctx context.Context) error {
-	proc := db.current()
-	proc.signal(syscall.SIGTERM)
+	proc, _ := db.current()
+	proc.Signal(syscall.SIGTERM)
 	select {
-	case <-proc.done:
+	case <-proc.Done():
 		db.config.Logger.Info("database stopped")
 		return nil
 	case <-ctx.Done():
-		proc.kill()
+		proc.Kill()
 		return fmt.Errorf("database stop: killed: %w", ctx.Err())
 	}
 }
 
 // Kill ends the server with SIGKILL and returns when it is gone.
-func (db *DB) Kill() { db.current().kill() }
+func (db *DB) Kill() {
+	proc, _ := db.current()
+	proc.Kill()
+}
 
 // Done is closed when the server that now runs has ended, for whatever reason; after
 // Restart there is a new one.
-func (db *DB) Done() <-chan struct{} { return db.current().done }
+func (db *DB) Done() <-chan struct{} {
+	proc, _ := db.current()
+	return proc.Done()
+}
 
-// Err tells why the server ended by itself, with the last error of its log. Call it after
-// Done was closed.
+// Err tells how the server ended, with the last error that it logged; nil while it runs and
+// after an end in order.
 func (db *DB) Err() error {
-	proc := db.current()
-	if !ended(proc) {
+	proc, said := db.current()
+	if !proc.Ended() || proc.Err() == nil {
 		return nil
 	}
-	return fmt.Errorf("database ended: %v: %s", proc.err, lastError(paths(db.config.Dir).log()))
+	return fmt.Errorf("database ended: %w: %s", proc.Err(), lastError(db.LogPath(), said))
 }
 
 // PID is the server's process id, for signals in tests.
-func (db *DB) PID() int { return db.current().pid }
+func (db *DB) PID() int {
+	proc, _ := db.current()
+	return proc.PID()
+}
 
 // Server is the binary that runs.
 func (db *DB) Server() Server { return db.config.Server }
@@ -268,17 +295,9 @@ func (db *DB) driverConfig(schema string) *mysql.Config {
 	return c
 }
 
-func (db *DB) current() *process {
+// current is the newest run and where its part of the log begins.
+func (db *DB) current() (*child.Process, int64) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	return db.proc
-}
-
-func ended(p *process) bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
+	return db.proc, db.said
 }

@@ -21,13 +21,12 @@
 //
 // # Not obvious
 //
-//   - The child dies with us: Linux sends it SIGKILL when the thread that started it ends,
-//     so that thread is locked to a goroutine that lives as long as the child. The signal is
-//     SIGKILL because nothing is lost by it and the next start must not wait.
+//   - The server dies with us by SIGKILL (package child): nothing is lost by it, and the next
+//     start need not wait for an orderly end.
 //   - The server inherits the lock's file descriptor, so the lock outlives a killed parent
 //     for as long as its server (or an initialisation) does; the next start waits for that.
-//   - The child has a process group of its own: Ctrl-C in a terminal reaches us, and we stop
-//     the server when those who use it have stopped.
+//   - Ctrl-C in a terminal reaches us and not the server: we stop it when those who use it
+//     have stopped.
 //   - Nothing from /etc/mysql is read: --no-defaults comes first.
 //   - The socket's name is relative to the data directory, so a long path cannot exceed the
 //     107 bytes that a socket address holds.

@@ -70,15 +70,20 @@ func Find(path string) (Server, error) {
 		}
 		return s, nil
 	}
+	return pick(candidates(filepath.SplitList(os.Getenv("PATH"))), os.Geteuid())
+}
+
+// pick returns the best of the binaries.
+func pick(paths []string, uid int) (Server, error) {
 	var found []Server
-	for _, p := range candidates(filepath.SplitList(os.Getenv("PATH"))) {
+	for _, p := range paths {
 		if s, err := ask(p); err == nil && s.supported() {
 			found = append(found, s)
 		}
 	}
 	if len(found) == 0 {
 		return Server{}, fmt.Errorf("%w: MySQL 8.0 or MariaDB 10.6 is needed; on Debian and Ubuntu type: %s",
-			ErrNotFound, installCommand(os.Geteuid()))
+			ErrNotFound, installCommand(uid))
 	}
 	return slices.MaxFunc(found, compare), nil
 }

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"notifymirror/notifyd/embedded/child"
 )
 
 // paths of one database directory; its layout is in the package's documentation.
@@ -59,18 +61,19 @@ func runInit(ctx context.Context, c Config, dataDir string, lock, log *os.File) 
 	if err != nil {
 		return err
 	}
-	child, err := spawn(program, args, log, lock)
+	said := logSize(log)
+	proc, err := child.Start(child.Config{Path: program, Args: args, Output: log, Hold: []*os.File{lock}})
 	if err != nil {
 		return err
 	}
 	select {
-	case <-child.done:
+	case <-proc.Done():
 	case <-ctx.Done():
-		child.kill()
+		proc.Kill()
 		return fmt.Errorf("database initialisation: %w", ctx.Err())
 	}
-	if child.err != nil {
-		return fmt.Errorf("database initialisation: %s: %w: %s", program, child.err, lastError(log.Name()))
+	if err := proc.Err(); err != nil {
+		return fmt.Errorf("database initialisation: %s: %w: %s", program, err, lastError(log.Name(), said))
 	}
 	return nil
 }
@@ -164,14 +167,14 @@ func writeSynced(path, text string) (err error) {
 }
 
 // lastError is the last line of a log that tells of an error, else the last line, and where
-// the log is. A line that says no more than "Aborting" is passed over.
-func lastError(path string) string {
+// the log is; what the log held before offset is passed over. A line that says no more than "Aborting" is passed over.
+func lastError(path string, offset int64) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
 	}
-	last := ""
-	for line := range strings.Lines(string(text)) {
+	last := "it said nothing"
+	for line := range strings.Lines(string(text[min(offset, int64(len(text))):])) {
 		line = strings.TrimSpace(line)
 		if !strings.HasSuffix(line, "Aborting") && (strings.Contains(line, "[ERROR]") || !strings.Contains(last, "[ERROR]")) {
 			last = line
