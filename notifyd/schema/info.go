@@ -44,3 +44,29 @@ func Read(ctx context.Context, db Querier) (Info, error) {
 	info.InstalledAt = time.UnixMicro(installedAt).UTC()
 	return info, nil
 }
+
+// Latest is the version of the schema that this program installs and works with.
+const Latest = 1
+
+// Version returns the version of the installed schema: 0 when nothing is installed that the
+// account can see, and an error that wraps ErrNewer when it is above Latest.
+func Version(ctx context.Context, db Querier) (int64, error) {
+	var tables int
+	err := db.QueryRowContext(ctx, `SELECT COUNT(*) FROM information_schema.tables
+		WHERE table_schema = DATABASE() AND table_name = ?`, TableVersion).Scan(&tables)
+	if err != nil {
+		return 0, fmt.Errorf("schema version: %w", err)
+	}
+	if tables == 0 {
+		return 0, nil
+	}
+	var version sql.NullInt64
+	err = db.QueryRowContext(ctx, "SELECT MAX(version_id) FROM "+TableVersion).Scan(&version)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("schema version: %w", err)
+	case version.Int64 > Latest:
+		return version.Int64, fmt.Errorf("schema version %d, this program knows up to %d: %w", version.Int64, Latest, ErrNewer)
+	}
+	return version.Int64, nil
+}

@@ -15,9 +15,6 @@ import (
 	"notifymirror/notifyd/schema/dsn"
 )
 
-// Latest is the version that this program installs and works with.
-const Latest = 1
-
 // Error numbers of the server.
 const (
 	errUnknownDatabase = 1049
@@ -34,7 +31,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Migrate brings the schema at an address (package dsn) to Latest and returns the store's
+// Migrate brings the schema at an address (package dsn) to schema.Latest and returns the store's
 // row. It creates the schema itself if it is missing and the account may do so. It returns
 // schema.ErrNewer for a schema that a newer program installed; errors of the server are
 // wrapped.
@@ -68,37 +65,20 @@ func MigrateDB(ctx context.Context, db *sql.DB, opts Options) (schema.Info, erro
 	if db.Stats().MaxOpenConnections == 1 {
 		return schema.Info{}, errors.New("migration: the pool allows one connection, two are needed")
 	}
-	version, err := Version(ctx, db)
+	version, err := schema.Version(ctx, db)
 	if err != nil {
 		return schema.Info{}, err
 	}
-	if version < Latest {
-		err = locked(ctx, db, func() error { return up(ctx, db, opts) })
-	}
-	if err != nil {
-		return schema.Info{}, fmt.Errorf("migration: %w", err)
+	if version < schema.Latest {
+		if err := locked(ctx, db, func() error { return up(ctx, db, opts) }); err != nil {
+			return schema.Info{}, fmt.Errorf("migration: %w", err)
+		}
 	}
 	info, err := schema.Read(ctx, db)
 	if err != nil {
 		return schema.Info{}, err
 	}
 	return info, checkAsked(opts.Shards, info.Shards)
-}
-
-// Version returns the version of the installed schema, 0 when nothing is installed, and
-// schema.ErrNewer when it is above Latest.
-func Version(ctx context.Context, db schema.Querier) (int64, error) {
-	var version sql.NullInt64
-	err := db.QueryRowContext(ctx, "SELECT MAX(version_id) FROM "+schema.TableVersion).Scan(&version)
-	switch {
-	case isCode(err, errNoSuchTable):
-		return 0, nil
-	case err != nil:
-		return 0, fmt.Errorf("schema version: %w", err)
-	case version.Int64 > Latest:
-		return version.Int64, fmt.Errorf("schema version %d, program knows up to %d: %w", version.Int64, Latest, schema.ErrNewer)
-	}
-	return version.Int64, nil
 }
 
 // up applies what is missing. The caller holds the lock.
