@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -154,15 +155,11 @@ func results(reqs []*notifyv1.PublishRequest) *notifyv1.PublishStreamResponse {
 }
 
 // proxy is a network that can be frozen, as a stopped process looks: connections
-// stay open and nothing moves.
+// stay open and nothing comes out of the other end.
 type proxy struct {
-	addr string
-	ln   net.Listener
-
-	mu     sync.Mutex
-	thawed sync.Cond
-	frozen bool
-	conns  []net.Conn
+	addr   string
+	frozen atomic.Bool
+	closed chan struct{} // one token for each end that was closed
 	wg     sync.WaitGroup
 }
 
@@ -172,8 +169,9 @@ func newProxy(t *testing.T, target string) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{addr: ln.Addr().String(), ln: ln}
-	p.thawed.L = &p.mu
+	p := &proxy{addr: ln.Addr().String(), closed: make(chan struct{}, 1000)}
+	var mu sync.Mutex
+	var conns []net.Conn
 	p.wg.Go(func() {
 		for {
 			in, err := ln.Accept()
@@ -185,22 +183,20 @@ func newProxy(t *testing.T, target string) *proxy {
 				in.Close()
 				continue
 			}
-			p.mu.Lock()
-			p.conns = append(p.conns, in, out)
-			p.mu.Unlock()
+			mu.Lock()
+			conns = append(conns, in, out)
+			mu.Unlock()
 			p.wg.Go(func() { p.pump(in, out) })
 			p.wg.Go(func() { p.pump(out, in) })
 		}
 	})
 	t.Cleanup(func() {
 		ln.Close()
-		p.mu.Lock()
-		p.frozen = false
-		for _, c := range p.conns {
+		mu.Lock()
+		for _, c := range conns {
 			c.Close()
 		}
-		p.mu.Unlock()
-		p.thawed.Broadcast()
+		mu.Unlock()
 		p.wg.Wait()
 	})
 	return p
@@ -211,13 +207,12 @@ func (p *proxy) pump(from, to net.Conn) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
-		p.mu.Lock()
-		for p.frozen {
-			p.thawed.Wait()
-		}
-		p.mu.Unlock()
 		if err != nil {
+			p.closed <- struct{}{}
 			return
+		}
+		if p.frozen.Load() {
+			continue
 		}
 		if _, err := to.Write(buf[:n]); err != nil {
 			return
@@ -225,11 +220,7 @@ func (p *proxy) pump(from, to net.Conn) {
 	}
 }
 
-func (p *proxy) freeze() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.frozen = true
-}
+func (p *proxy) freeze() { p.frozen.Store(true) }
 
 func newClient(t *testing.T, cfg client.Config) *client.Client {
 	t.Helper()

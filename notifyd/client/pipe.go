@@ -80,25 +80,49 @@ func (p *Publisher) write(ctx context.Context, st *publishStream) error {
 	}
 }
 
-// answer hands results to the oldest messages.
+// answer hands results to the oldest messages. A message that failed but may be
+// stored later stays for the next stream. It returns how many were answered for
+// good, and the first failure once this stream can do no more.
 func (p *Publisher) answer(addr string, results []*notifyv1.PublishResult) (int, error) {
 	p.mu.Lock()
 	entries, ok := p.win.answered(len(results))
+	for i, e := range entries {
+		if sendAgain(e, results[i].GetError()) {
+			p.win.again(e)
+			if p.failure == nil {
+				p.failure = detailError(addr, results[i].GetError())
+			}
+		}
+	}
+	var failure error
+	if p.win.spent() {
+		failure = p.failure
+	}
 	p.mu.Unlock()
 	if !ok {
 		return 0, connect.NewError(connect.CodeUnimplemented, fmt.Errorf("broker answered %d messages, more than it was sent", len(results)))
 	}
 	var weight int64
+	n := 0
 	for i, e := range entries {
-		weight += e.weight
-		if d := results[i].GetError(); d != nil {
-			e.done(Published{}, detailError(addr, d))
+		d := results[i].GetError()
+		switch {
+		case sendAgain(e, d):
 			continue
+		case d != nil:
+			e.done(Published{}, detailError(addr, d))
+		default:
+			e.done(Published{ID: results[i].GetId(), Duplicate: results[i].GetDuplicate()}, nil)
 		}
-		e.done(Published{ID: results[i].GetId(), Duplicate: results[i].GetDuplicate()}, nil)
+		weight += e.weight
+		n++
 	}
-	n := len(entries)
 	clear(entries) // their array lives on in the window
 	p.room.Release(weight)
-	return n, nil
+	return n, failure
+}
+
+// sendAgain: an unknown result is asked again only where a repeat is recognised.
+func sendAgain(e entry, d *notifyv1.ErrorDetail) bool {
+	return d.GetRetryable() || d.GetReason() == ReasonResultUnknown && e.req.GetIdempotencyKey() != ""
 }

@@ -55,6 +55,8 @@ type Publisher struct {
 	win    window
 	closed bool
 	failed error // what Send returns once Run has ended
+	// failure is the first result of this stream that asks to send again.
+	failure *Error
 }
 
 // NewPublisher returns a publisher; Run drives it.
@@ -66,7 +68,8 @@ func (c *Client) NewPublisher(cfg PublisherConfig) *Publisher {
 // Send queues one message and returns; it blocks while the window is full. Once
 // Send has returned nil, done is called exactly once: with the answer, or with
 // what prevented one (*Error, or ErrClosed in its chain). Calls of done follow the
-// order of messages and must be short; done must not call Send.
+// order of messages, but for those that had to be sent again, and must be short;
+// done must not call Send.
 func (p *Publisher) Send(ctx context.Context, m Message, opts PublishOptions, done func(Published, error)) error {
 	opts.Idempotent = opts.Idempotent || p.cfg.Idempotent
 	req, err := publishRequest(m, opts)
@@ -161,6 +164,7 @@ func (p *Publisher) run(ctx context.Context, h *http.Client) error {
 		})
 		p.mu.Lock()
 		p.win.rewind()
+		p.failure = nil
 		idle := p.win.empty()
 		p.mu.Unlock()
 		if err == nil {

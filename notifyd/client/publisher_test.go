@@ -164,6 +164,78 @@ func TestRefusedMessageFailsAlone(t *testing.T) {
 	}
 }
 
+// A failed batch is answered in line: failures that ask to be sent again between
+// answers that stand, then the end of the stream.
+func TestFailedResultsAreSentAgainAndTheOthersStand(t *testing.T) {
+	var stored log
+	unknown := func(r *notifyv1.PublishRequest) *notifyv1.ErrorDetail {
+		switch string(r.GetMessage().GetBody()) {
+		case "1":
+			return &notifyv1.ErrorDetail{Reason: client.ReasonStoreAway, Message: "store away", Retryable: true}
+		case "3":
+			return &notifyv1.ErrorDetail{Reason: client.ReasonBehindFailure, Message: "behind", Retryable: true}
+		case "5":
+			return &notifyv1.ErrorDetail{Reason: client.ReasonResultUnknown, Message: "unknown"}
+		case "7":
+			return &notifyv1.ErrorDetail{Reason: client.ReasonInvalid, Message: "bad"}
+		}
+		return nil
+	}
+	for _, idempotent := range []bool{false, true} {
+		stored = log{}
+		failing := true
+		b := (&fakeBroker{publishStream: func(ctx context.Context, s *pubStream) error {
+			if !failing {
+				return stored.answerAll(ctx, s)
+			}
+			for len(stored.all) < 8 {
+				req, err := s.Receive()
+				if err != nil {
+					return err
+				}
+				stored.add(req.GetPublishes()...)
+				resp := results(req.GetPublishes())
+				for i, r := range req.GetPublishes() {
+					if d := unknown(r); d != nil {
+						resp.Results[i] = &notifyv1.PublishResult{Error: d}
+					}
+				}
+				if err := s.Send(resp); err != nil {
+					return err
+				}
+				// All eight are on the first stream: the test sends them before Run.
+			}
+			failing = false
+			<-ctx.Done() // the client leaves by itself
+			return ctx.Err()
+		}}).start(t, "")
+		p := newClient(t, client.Config{Addrs: []string{b.addr}, RetryMin: time.Millisecond}).NewPublisher(client.PublisherConfig{Idempotent: idempotent})
+		outcomes := map[int]error{}
+		for i := range 8 {
+			if err := p.Send(t.Context(), client.Message{Topic: "t", Body: fmt.Appendf(nil, "%d", i)}, client.PublishOptions{}, func(_ client.Published, err error) { outcomes[i] = err }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.Close()
+		if err := p.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"1", "3"}
+		if idempotent {
+			want = append(want, "5")
+		}
+		if again := stored.bodies()[8:]; !slices.Equal(again, want) {
+			t.Errorf("idempotent %v: sent again %v, want %v", idempotent, again, want)
+		}
+		for i := range 8 {
+			failed := i == 7 || i == 5 && !idempotent
+			if got, ok := outcomes[i]; !ok || failed != (got != nil) {
+				t.Errorf("idempotent %v: message %d got %v", idempotent, i, got)
+			}
+		}
+	}
+}
+
 func TestPublisherSurvivesTheBrokersRestart(t *testing.T) {
 	var stored log
 	half := make(chan struct{})

@@ -11,9 +11,12 @@ import (
 //	  gone   | entries[:sent]                     | entries[sent:]          |
 //
 // answered moves the first bar, next the second, rewind puts the second back to
-// the first. So whatever happens to streams, each message is answered once and
-// every stream carries them in the first order.
+// the first. A message that was answered "again" waits in failed, and nothing
+// more is sent on that stream; rewind puts it back in front. So whatever happens
+// to streams, each message is answered for good once, and every stream carries
+// what is left in the first order.
 type window struct {
+	failed  []entry
 	entries []entry
 	sent    int
 }
@@ -26,16 +29,21 @@ type entry struct {
 
 func (w *window) push(e entry) { w.entries = append(w.entries, e) }
 
-func (w *window) empty() bool { return len(w.entries) == 0 }
+func (w *window) empty() bool { return len(w.entries)+len(w.failed) == 0 }
 
-func (w *window) unsent() bool { return w.sent < len(w.entries) }
+// unsent reports whether next would return something.
+func (w *window) unsent() bool { return w.sent < len(w.entries) && len(w.failed) == 0 }
+
+// spent reports whether this stream can do no more: a message failed on it, and
+// all that it carried is answered.
+func (w *window) spent() bool { return len(w.failed) > 0 && w.sent == 0 }
 
 // next marks as sent, and returns, up to n messages and about size bytes of
 // bodies, at least one when one is unsent.
 func (w *window) next(n, size int) []*notifyv1.PublishRequest {
 	var batch []*notifyv1.PublishRequest
 	bytes := 0
-	for w.sent < len(w.entries) && len(batch) < n {
+	for w.unsent() && len(batch) < n {
 		req := w.entries[w.sent].req
 		bytes += len(req.GetMessage().GetBody()) + overhead
 		if len(batch) > 0 && bytes > size {
@@ -58,13 +66,23 @@ func (w *window) answered(n int) ([]entry, bool) {
 	return out, true
 }
 
-// rewind forgets what was sent: the stream broke.
-func (w *window) rewind() { w.sent = 0 }
+// again keeps an answered message for the next stream.
+func (w *window) again(e entry) { w.failed = append(w.failed, e) }
+
+// rewind begins a new stream: nothing is sent on it.
+func (w *window) rewind() {
+	if len(w.failed) > 0 {
+		w.entries = append(w.failed, w.entries...)
+		w.failed = nil
+	}
+	w.sent = 0
+}
 
 // drop removes all messages.
 func (w *window) drop() []entry {
+	w.rewind()
 	out := w.entries
-	w.entries, w.sent = nil, 0
+	w.entries = nil
 	return out
 }
 
