@@ -1,0 +1,208 @@
+package preflight
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+
+	"notifymirror/notifyd/schema"
+)
+
+// rights adds what the account lacks. account is quoted for GRANT.
+func (c *checker) rights(ctx context.Context, account string) error {
+	if c.role == Mirror {
+		return c.mirrorRights(ctx, account)
+	}
+	return c.brokerRights(ctx, account)
+}
+
+// brokerRights asks for the right to read and write the tables, and to make them if they
+// are not there.
+func (c *checker) brokerRights(ctx context.Context, account string) error {
+	table := c.table(schema.TableEpoch)
+	probes := []struct{ privilege, statement string }{
+		{"SELECT", "EXPLAIN SELECT epoch FROM " + table + " WHERE shard = 0"},
+		{"INSERT", "EXPLAIN INSERT INTO " + table + " (shard, epoch, registry_version) VALUES (0, 0, 0)"},
+		{"UPDATE", "EXPLAIN UPDATE " + table + " SET epoch = 0"},
+		{"DELETE", "EXPLAIN DELETE FROM " + table},
+	}
+	var missing []string
+	for _, p := range probes {
+		denied, err := c.denied(ctx, p.statement)
+		switch {
+		case err != nil:
+			return fmt.Errorf("right to %s: %w", p.privilege, err)
+		case denied:
+			missing = append(missing, p.privilege)
+		}
+	}
+	installed, err := c.installed(ctx)
+	if err != nil {
+		return err
+	}
+	if !installed {
+		denied, err := c.mayNotCreate(ctx)
+		switch {
+		case err != nil:
+			return fmt.Errorf("right to CREATE: %w", err)
+		case denied:
+			missing = append(missing, "CREATE")
+		}
+	}
+	if len(missing) > 0 {
+		c.report.refuse(codeDenied, "account %s at %s lacks %s on schema %s: let an administrator type: GRANT %s ON %s.* TO %s%s",
+			account, c.cfg.Addr, strings.Join(missing, ", "), c.cfg.DBName, strings.Join(missing, ", "), quoteName(c.cfg.DBName), account,
+			createHint(missing))
+	}
+	return nil
+}
+
+// createHint names the other way to a schema that the account may not make.
+func createHint(missing []string) string {
+	if missing[len(missing)-1] != "CREATE" {
+		return ""
+	}
+	return " (CREATE is not needed where notifyd migrate was run once with another account's dsn)"
+}
+
+// installed reports whether the schema is at the version that this program needs.
+func (c *checker) installed(ctx context.Context) (bool, error) {
+	var version sql.NullInt64
+	err := c.conn.QueryRowContext(ctx, "SELECT MAX(version_id) FROM "+c.table(schema.TableVersion)).Scan(&version)
+	switch {
+	case isCode(err, errNoSuchTable, errUnknownDatabase, errTableDenied, errSchemaDenied):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("schema version: %w", err)
+	case version.Int64 > schema.Latest:
+		c.report.refuse(codeFailed, "schema %s at %s has version %d: %s", c.cfg.DBName, c.cfg.Addr, version.Int64, schema.ErrNewer)
+	}
+	return version.Int64 >= schema.Latest, nil
+}
+
+// mirrorRights asks for the binlog and for the store's row.
+func (c *checker) mirrorRights(ctx context.Context, account string) error {
+	global, err := c.globalPrivileges(ctx)
+	if err != nil {
+		return err
+	}
+	var grants []string
+	if !global.has("REPLICATION SLAVE", "REPLICATION REPLICA") {
+		grants = append(grants, "GRANT REPLICATION SLAVE ON *.* TO "+account)
+	}
+	if !global.has("REPLICATION CLIENT", "BINLOG MONITOR") {
+		c.report.warn("account %s at %s lacks REPLICATION CLIENT, so nobody is told before the binlog is purged: let an administrator type: GRANT REPLICATION CLIENT ON *.* TO %s", account, c.cfg.Addr, account)
+	}
+	var id string
+	err = c.conn.QueryRowContext(ctx, "SELECT id FROM "+c.table(schema.TableStore)+" WHERE one = 1").Scan(&id)
+	switch {
+	case isCode(err, errTableDenied, errColumnDenied, errSchemaDenied):
+		grants = append(grants, fmt.Sprintf("GRANT SELECT ON %s.%s TO %s", quoteName(c.cfg.DBName), schema.TableStore, account))
+	case errors.Is(err, sql.ErrNoRows), isCode(err, errNoSuchTable, errUnknownDatabase):
+		c.report.refuse(codeFailed, "no store is installed in schema %s at %s: start notifyd with that store first, or type: notifyd migrate --config notifyd.yaml", c.cfg.DBName, c.cfg.Addr)
+	case err != nil:
+		return fmt.Errorf("store row: %w", err)
+	}
+	if len(grants) > 0 {
+		c.report.refuse(codeDenied, "account %s at %s may not read the binlog or the store's row: let an administrator type: %s", account, c.cfg.Addr, strings.Join(grants, "; "))
+	}
+	return nil
+}
+
+// denied runs a statement that changes nothing, and reports whether it lacks a right.
+func (c *checker) denied(ctx context.Context, statement string) (bool, error) {
+	rows, err := c.conn.QueryContext(ctx, statement)
+	if err == nil {
+		rows.Close()
+		return false, rows.Err()
+	}
+	switch {
+	case isCode(err, errTableDenied, errColumnDenied, errSchemaDenied):
+		return true, nil
+	case isCode(err, errNoSuchTable, errUnknownDatabase):
+		return false, nil
+	}
+	return false, err
+}
+
+// mayNotCreate reports whether the account lacks CREATE on the schema. It asks for a copy of
+// a table that does not exist.
+func (c *checker) mayNotCreate(ctx context.Context) (bool, error) {
+	_, err := c.conn.ExecContext(ctx, "CREATE TABLE "+c.table("notify_preflight")+" LIKE "+c.table("notify_preflight_missing"))
+	var server *mysql.MySQLError
+	if !errors.As(err, &server) {
+		return false, err
+	}
+	switch server.Number {
+	case errTableDenied:
+		return strings.HasPrefix(server.Message, "CREATE "), nil
+	case errSchemaDenied:
+		return true, nil
+	case errNoSuchTable, errUnknownDatabase:
+		return false, nil
+	}
+	if strings.Contains(server.Message, "read-only") || strings.Contains(server.Message, "read only") {
+		return false, nil // reported with the settings
+	}
+	return false, err
+}
+
+// privileges are global rights by name.
+type privileges map[string]bool
+
+func (p privileges) has(names ...string) bool {
+	for _, n := range append(names, "ALL PRIVILEGES") {
+		if p[n] {
+			return true
+		}
+	}
+	return false
+}
+
+// globalPrivileges reads the account's rights on *.*, those of its active roles among them.
+func (c *checker) globalPrivileges(ctx context.Context) (privileges, error) {
+	query := "SHOW GRANTS"
+	var role sql.NullString
+	err := c.conn.QueryRowContext(ctx, "SELECT CURRENT_ROLE()").Scan(&role)
+	if err == nil && strings.HasPrefix(role.String, "`") { // MySQL's form; MariaDB shows them unasked
+		query = "SHOW GRANTS FOR CURRENT_USER() USING " + role.String
+	}
+	rows, err := c.conn.QueryContext(ctx, query)
+	if err != nil {
+		return nil, fmt.Errorf("grants: %w", err)
+	}
+	defer rows.Close()
+	all := privileges{}
+	for rows.Next() {
+		var line string
+		if err := rows.Scan(&line); err != nil {
+			return nil, fmt.Errorf("grants: %w", err)
+		}
+		list, _, isGlobal := strings.Cut(line, " ON *.* TO ")
+		if !isGlobal {
+			continue
+		}
+		for name := range strings.SplitSeq(strings.TrimPrefix(list, "GRANT "), ", ") {
+			all[name] = true
+		}
+	}
+	return all, rows.Err()
+}
+
+// table returns a table's full name.
+func (c *checker) table(name string) string { return quoteName(c.cfg.DBName) + "." + name }
+
+func quoteName(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
+
+// quoteAccount turns user@host, as CURRENT_USER() gives it, into 'user'@'host'.
+func quoteAccount(account string) string {
+	at := strings.LastIndexByte(account, '@')
+	if at < 0 {
+		return "'" + account + "'"
+	}
+	return "'" + account[:at] + "'@'" + account[at+1:] + "'"
+}
