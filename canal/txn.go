@@ -25,24 +25,37 @@ type Txn struct {
 	// GTID of the transaction, in the server's own text form.
 	GTID string
 	// CommitTime by the server's clock: microseconds on MySQL, whole seconds on MariaDB.
+	// A heartbeat has none.
 	CommitTime time.Time
 	// Server is the identity of the server that sent it.
 	Server ServerID
 
-	rows  iter.Seq2[Row, error]
-	after func() Position
+	rows *rowBuffer
+	set  *gtidSet
 }
 
 // Rows yields the inserted rows in commit order: from memory when the transaction
 // is small, from a spool file above Config.SpoolAbove. It may be ranged over more
-// than once. A Row is valid until the next one.
-func (t *Txn) Rows() iter.Seq2[Row, error] { return t.rows }
+// than once. A Row is valid until the next one. An error ends it: the spool file could
+// not be read, or a row could not be decoded; it is a *StopError.
+func (t *Txn) Rows() iter.Seq2[Row, error] {
+	if t.rows == nil {
+		return func(func(Row, error) bool) {}
+	}
+	return t.rows.all()
+}
 
 // After is the position behind this transaction: all GTIDs seen so far, foreign ones
 // too. It is computed on call (the set can be long).
-func (t *Txn) After() Position { return t.after() }
+func (t *Txn) After() Position {
+	if t.set == nil {
+		return Position{}
+	}
+	return t.set.position()
+}
 
-// A Position is a set of GTIDs executed, in the text form of its flavor.
+// A Position is a set of GTIDs executed, in the text form of its flavor. The zero
+// Position is before the first transaction a server ever logged.
 type Position struct {
 	Flavor Flavor
 	GTIDs  string
@@ -57,7 +70,7 @@ const (
 )
 
 // A ServerID identifies the server at the other end: server_uuid on MySQL;
-// on MariaDB, which has none, its server_id with the gtid_domain_id.
+// on MariaDB, which has none, its server_id with the gtid_domain_id ("1/0").
 type ServerID string
 
 // A Row is one inserted row of a watched table.
@@ -65,17 +78,19 @@ type Row struct {
 	// Table names the table; the pointer is the same for rows of one definition,
 	// so that a reader can look columns up once.
 	Table *Table
-	// Values by column; see Table.Columns. Nil means NULL. A value is []byte (strings,
-	// binary, blobs: exact bytes, BINARY(N) padded back to N), or int64 (all integer types).
-	// Other column types are not decoded by this package and make the tailer stop.
+	// Values by column; see Table.Columns. Other column types than those a Value can
+	// hold are not decoded by this package and make the tailer stop.
 	Values []Value
 }
 
 // A Value is one column of a Row.
 type Value struct {
+	// Bytes of a string, binary or blob column: exactly as stored, BINARY(N) padded
+	// back to N. Not nil unless Null or an integer.
 	Bytes []byte
-	Int   int64
-	Null  bool
+	// Int of an integer column.
+	Int  int64
+	Null bool
 }
 
 // A Table is one definition of a watched table as the binlog describes it.

@@ -1,0 +1,194 @@
+package canal
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/go-mysql-org/go-mysql/replication"
+	"github.com/google/uuid"
+	"github.com/klauspost/compress/zstd"
+)
+
+// readGTID opens a group for the GTID event that begins it.
+func readGTID(e event) (*group, error) {
+	switch e.typ {
+	case replication.MARIADB_GTID_EVENT:
+		return readMariaDBGTID(e)
+	case replication.GTID_TAGGED_LOG_EVENT:
+		return readTaggedGTID(e)
+	}
+	return readMySQLGTID(e)
+}
+
+// readMariaDBGTID: 8 sequence, 4 domain, 1 flags; the server is in the event's header.
+func readMariaDBGTID(e event) (*group, error) {
+	s := scanner{b: e.body}
+	g := &group{begun: true}
+	g.gtid = gtid{seq: s.uint(8), domain: uint32(s.uint(4)), server: e.server}
+	g.standalone = s.uint(1)&replication.BINLOG_MARIADB_FL_STANDALONE != 0
+	if s.short {
+		return nil, errShort
+	}
+	return g, nil
+}
+
+// readMySQLGTID: 1 flags, 16 uuid, 8 number, 1 type (2), 8 last committed, 8 sequence,
+// 7 commit time in microseconds, whose top bit says that the origin's time follows.
+func readMySQLGTID(e event) (*group, error) {
+	s := scanner{b: e.body}
+	s.take(1)
+	sid := s.take(16)
+	no := s.uint(8)
+	if s.short {
+		return nil, errShort
+	}
+	g := &group{gtid: gtid{source: source{sid: uuid.UUID(sid)}, seq: no}}
+	if s.uint(1) == replication.LogicalTimestampTypeCode {
+		s.take(16)
+		g.setTime(s.uint(7) &^ (1 << 55))
+	}
+	return g, nil
+}
+
+func readTaggedGTID(e event) (g *group, err error) {
+	// go-mysql's decoder of this self-describing format may panic on damaged bytes.
+	defer func() {
+		if r := recover(); r != nil {
+			g, err = nil, fmt.Errorf("%w: %v", ErrCorrupt, r)
+		}
+	}()
+	var t replication.GtidTaggedLogEvent
+	if err := t.Decode(e.body); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	sid, err := uuid.FromBytes(t.SID)
+	if err != nil || t.GNO <= 0 {
+		return nil, fmt.Errorf("%w: tagged GTID", ErrCorrupt)
+	}
+	g = &group{gtid: gtid{source: source{sid: sid, tag: t.Tag.String()}, seq: uint64(t.GNO)}}
+	g.setTime(t.ImmediateCommitTimestamp)
+	return g, nil
+}
+
+func (g *group) setTime(micros uint64) {
+	if micros != 0 {
+		g.when = time.UnixMicro(int64(micros)).UTC()
+	}
+}
+
+// A query is what a Query event says.
+type query struct {
+	schema []byte // the session's default
+	text   []byte
+}
+
+// readQuery: 4 thread, 4 duration, 1 schema's length, 2 error, 2 length of status
+// variables; EXECUTE_LOAD_QUERY has 13 bytes more; status variables, schema, 0, text.
+func readQuery(e event) (query, error) {
+	s := scanner{b: e.body}
+	s.take(8)
+	schema := int(s.uint(1))
+	s.take(2)
+	status := int(s.uint(2))
+	if e.typ == replication.EXECUTE_LOAD_QUERY_EVENT {
+		s.take(13)
+	}
+	s.take(status)
+	q := query{schema: s.take(schema)}
+	if s.take(1); s.short {
+		return query{}, errShort
+	}
+	q.text = s.b
+	if e.typ == replication.MARIADB_QUERY_COMPRESSED_EVENT {
+		var err error
+		if q.text, err = inflate(q.text); err != nil {
+			return query{}, err
+		}
+	}
+	return q, nil
+}
+
+// maxEvent bounds an event inside a compressed transaction: max_allowed_packet's maximum.
+const maxEvent = 1 << 30
+
+// Fields of a TRANSACTION_PAYLOAD event, each 1 type, 1 length, value; type 0 ends them.
+const (
+	payloadEnd         = 0
+	payloadCompression = 2
+)
+
+// payload unpacks a compressed transaction as a stream, so that it need not fit into
+// memory, and assembles what is inside.
+func (a *assembler) payload(e event) (*txn, error) {
+	if a.open == nil {
+		return nil, misplaced("a compressed transaction")
+	}
+	s := scanner{b: e.body}
+	compression := uint64(replication.ZSTD)
+	for kind := s.uint(1); kind != payloadEnd && !s.short; kind = s.uint(1) {
+		v := scanner{b: s.take(s.lenenc())}
+		if kind == payloadCompression {
+			compression = uint64(v.lenenc())
+		}
+	}
+	if s.short {
+		return nil, errShort
+	}
+	var in io.Reader = bytes.NewReader(s.b)
+	switch compression {
+	case replication.NONE:
+	case replication.ZSTD:
+		z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+		defer z.Close()
+		in = z
+	default:
+		return nil, unknownEvent(fmt.Sprintf("transaction compressed by method %d", compression))
+	}
+	return a.inner(in)
+}
+
+// inner assembles the events of a compressed transaction, which have no checksums.
+func (a *assembler) inner(in io.Reader) (done *txn, err error) {
+	var head [replication.EventHeaderSize]byte
+	for {
+		if _, err = io.ReadFull(in, head[:]); err == io.EOF && done != nil {
+			return done, nil
+		}
+		if err != nil {
+			return nil, a.innerError(done, err)
+		}
+		size := binary.LittleEndian.Uint32(head[9:])
+		e := event{
+			typ: replication.EventType(head[4]), flags: binary.LittleEndian.Uint16(head[17:]),
+			when: binary.LittleEndian.Uint32(head[:]), server: binary.LittleEndian.Uint32(head[5:]),
+		}
+		if size < replication.EventHeaderSize || size > maxEvent || done != nil {
+			return nil, a.innerError(done, errShort)
+		}
+		e.body = make([]byte, size-replication.EventHeaderSize)
+		if _, err = io.ReadFull(in, e.body); err != nil {
+			return nil, a.innerError(done, err)
+		}
+		switch e.typ {
+		case replication.TRANSACTION_PAYLOAD_EVENT, replication.GTID_EVENT, replication.GTID_TAGGED_LOG_EVENT,
+			replication.FORMAT_DESCRIPTION_EVENT, replication.HEARTBEAT_EVENT, replication.HEARTBEAT_LOG_EVENT_V2:
+			return nil, unknownEvent(fmt.Sprintf("%s inside a compressed transaction", e.typ))
+		}
+		if done, err = a.step(e); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (a *assembler) innerError(done *txn, err error) error {
+	if done != nil && done.rows != nil {
+		done.rows.release()
+	}
+	return fmt.Errorf("%w: compressed transaction: %w", ErrCorrupt, err)
+}

@@ -1,0 +1,317 @@
+package canal
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-mysql-org/go-mysql/client"
+	gomysql "github.com/go-mysql-org/go-mysql/mysql"
+	"github.com/go-mysql-org/go-mysql/replication"
+	"golang.org/x/sync/semaphore"
+)
+
+// A stream is one connection that reads the binlog. go-mysql's goroutine reads events,
+// assembles them and puts whole transactions into items; the caller of next takes them.
+// A second goroutine waits for the first one's end.
+type stream struct {
+	items chan item
+	ended chan error // go-mysql's goroutine will put nothing more into items
+	wire  *wire
+	sync  *replication.BinlogSyncer
+	sink  *sink
+	stop  context.CancelFunc
+	wait  sync.WaitGroup
+}
+
+// An item is a transaction, or a heartbeat when txn is nil.
+type item struct{ txn *txn }
+
+// queued is how many transactions may wait, whatever their size; their rows are bounded
+// by Config.MemoryBytes.
+const queued = 512
+
+// openStream asks the server for everything behind a set. It blocks until the server
+// has answered, ctx has ended or Config.ReadTimeout has passed.
+func openStream(ctx context.Context, c *Config, f Flavor, from *gtidSet, fold bool, st *stats) (*stream, error) {
+	ctx, stop := context.WithCancel(ctx)
+	s := &stream{
+		items: make(chan item, queued), ended: make(chan error, 1), stop: stop,
+		wire: &wire{bytes: &st.bytes},
+	}
+	s.wire.patience.Store(int64(c.ReadTimeout))
+	s.sink = newSink(ctx, c, f, fold, s, st)
+	cfg := replication.BinlogSyncerConfig{
+		ServerID: c.ServerID, Flavor: string(f), Host: c.Addr, User: c.User, Password: c.Password, TLSConfig: c.TLS,
+		RawModeEnabled:          true, // decoding is ours
+		HeartbeatPeriod:         c.HeartbeatPeriod,
+		DisableRetrySync:        true, // it would go on inside a transaction
+		VerifyChecksum:          true,
+		DiscardGTIDSet:          true,
+		EventCacheCount:         1, // its channel is not used
+		SynchronousEventHandler: s.sink,
+		Logger:                  slog.New(slog.DiscardHandler),
+		Dialer:                  s.wire.dialer(ctx),
+		Option:                  sessionSettings,
+	}
+	if cfg.ServerID == 0 {
+		cfg.ServerID = 1<<31 + rand.Uint32N(1<<31-1)
+	}
+	s.sync = replication.NewBinlogSyncer(cfg)
+	gset, err := librarySet(from)
+	if err == nil {
+		var events *replication.BinlogStreamer
+		if events, err = s.sync.StartSyncGTID(gset); err == nil {
+			s.wire.extend(c.SeekTimeout)
+			s.wait.Go(func() { s.watch(ctx, events) })
+			return s, nil
+		}
+	}
+	s.close()
+	return nil, err
+}
+
+// sessionSettings: a reader that waits for Kafka must not be dropped after a minute.
+func sessionSettings(c *client.Conn) error {
+	_, err := c.Execute("SET SESSION net_write_timeout = 600, SESSION net_read_timeout = 600")
+	return err
+}
+
+// librarySet is a copy for go-mysql, which changes the set that it is given.
+func librarySet(s *gtidSet) (gomysql.GTIDSet, error) {
+	if s.flavor == MariaDB {
+		return gomysql.ParseMariadbGTIDSet(s.text())
+	}
+	return gomysql.ParseMysqlGTIDSet(s.text())
+}
+
+// watch waits for the end of go-mysql's goroutine.
+func (s *stream) watch(ctx context.Context, events *replication.BinlogStreamer) {
+	for {
+		if _, err := events.GetEvent(ctx); err != nil {
+			s.ended <- err
+			return
+		}
+	}
+}
+
+// next returns the next item. After an error the stream can only be closed: everything
+// whole that came before the error has been returned.
+func (s *stream) next(ctx context.Context) (item, error) {
+	select {
+	case it := <-s.items:
+		return it, nil
+	default:
+	}
+	select {
+	case it := <-s.items:
+		return it, nil
+	case <-ctx.Done():
+		return item{}, ctx.Err()
+	case err := <-s.ended:
+		s.ended <- err
+		select {
+		case it := <-s.items:
+			return it, nil
+		default:
+		}
+		if s.sink.err != nil {
+			return item{}, s.sink.err
+		}
+		return item{}, err
+	}
+}
+
+// close ends everything that openStream began. It is bounded: the connection is closed
+// under go-mysql's feet, and no new one, which it would use to KILL, can be made; the
+// server's thread ends at its next heartbeat.
+func (s *stream) close() {
+	s.stop()
+	s.wire.cut()
+	s.sync.Close()
+	s.wait.Wait()
+	s.sink.assembler.void()
+	for {
+		select {
+		case it := <-s.items:
+			if it.txn != nil && it.txn.rows != nil {
+				it.txn.rows.release()
+			}
+		default:
+			return
+		}
+	}
+}
+
+// A sink is the end of go-mysql's goroutine: it takes every event.
+type sink struct {
+	ctx       context.Context // of the stream; the handler's interface has none
+	assembler *assembler
+	stream    *stream
+	stats     *stats
+	normal    time.Duration // patience after the first event
+	err       error         // what ended it; read after the stream's end
+}
+
+func newSink(ctx context.Context, c *Config, f Flavor, fold bool, s *stream, st *stats) *sink {
+	budget := semaphore.NewWeighted(c.MemoryBytes)
+	most := c.MemoryBytes - c.SpoolAbove // so that an open transaction can always finish
+	limits := bufferLimits{
+		dir: c.SpoolDir, memory: c.SpoolAbove, disk: c.SpoolLimit,
+		take: func(n int64) (int64, error) {
+			n = min(n, most)
+			if err := budget.Acquire(ctx, n); err != nil {
+				return 0, err
+			}
+			st.buffered.Add(n)
+			return n, nil
+		},
+		give: func(n int64) {
+			budget.Release(n)
+			st.buffered.Add(-n)
+		},
+		spilling: func() { st.spooled.Add(1) },
+	}
+	w := watch{schema: c.Schema, table: c.Watch, fold: fold}
+	return &sink{ctx: ctx, assembler: newAssembler(f, w, limits), stream: s, stats: st, normal: c.ReadTimeout}
+}
+
+// HandleEvent is called for each event in order. What it returns ends the stream.
+func (k *sink) HandleEvent(e *replication.BinlogEvent) error {
+	k.err = k.handle(e)
+	return k.err
+}
+
+func (k *sink) handle(e *replication.BinlogEvent) error {
+	k.stats.lastEvent.Store(time.Now().UnixNano())
+	ev := event{typ: e.Header.EventType, flags: e.Header.Flags, when: e.Header.Timestamp, server: e.Header.ServerID}
+	switch b := e.Event.(type) {
+	case *replication.GenericEvent:
+		ev.body = b.Data
+		k.begun()
+	}
+	if isHeartbeat(ev.typ) {
+		k.stats.heartbeats.Add(1)
+		k.heartbeat()
+		return nil
+	}
+	voids := k.assembler.voids
+	t, err := k.assembler.push(ev)
+	k.stats.voided.Add(uint64(k.assembler.voids - voids))
+	if err != nil || t == nil {
+		return err
+	}
+	select {
+	case k.stream.items <- item{t}:
+		return nil
+	case <-k.ctx.Done():
+		if t.rows != nil {
+			t.rows.release()
+		}
+		return k.ctx.Err()
+	}
+}
+
+// begun: the server found the position and sends.
+func (k *sink) begun() {
+	if !k.stats.connected.Swap(true) {
+		k.stream.wire.patience.Store(int64(k.normal))
+	}
+}
+
+// heartbeat passes one on unless something waits already, or a transaction is open.
+func (k *sink) heartbeat() {
+	if k.assembler.open != nil || len(k.stream.items) > 0 {
+		return
+	}
+	select {
+	case k.stream.items <- item{}:
+	default:
+	}
+}
+
+func isHeartbeat(t replication.EventType) bool {
+	return t == replication.HEARTBEAT_EVENT || t == replication.HEARTBEAT_LOG_EVENT_V2
+}
+
+// A wire makes and holds the network connection of one stream, so that it can be closed
+// whatever go-mysql is doing, and dead ones be noticed.
+type wire struct {
+	bytes    *atomic.Uint64
+	patience atomic.Int64 // nanoseconds that a read may take
+
+	mu   sync.Mutex
+	conn net.Conn
+	down bool
+}
+
+var errCut = errors.New("connection closed by us")
+
+// dialer is for go-mysql; ctx ends the connection, too.
+func (w *wire) dialer(ctx context.Context) client.Dialer {
+	return func(dialing context.Context, network, addr string) (net.Conn, error) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		dialing, cancel := context.WithCancel(dialing)
+		defer cancel()
+		defer context.AfterFunc(ctx, cancel)()
+		var d net.Dialer
+		conn, err := d.DialContext(dialing, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.down {
+			return nil, errors.Join(errCut, conn.Close())
+		}
+		w.conn = conn
+		context.AfterFunc(ctx, w.cut)
+		return &wireConn{Conn: conn, wire: w}, nil
+	}
+}
+
+// extend gives the read that is running, and those that follow, more time.
+func (w *wire) extend(d time.Duration) {
+	w.patience.Store(int64(d))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.conn != nil {
+		w.conn.SetReadDeadline(time.Now().Add(d)) // fails only when closed
+	}
+}
+
+// cut closes the connection and lets no other be made.
+func (w *wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.down = true
+	if w.conn != nil {
+		w.conn.Close() // nobody reads it any more
+	}
+}
+
+// A wireConn counts bytes and bounds each read.
+type wireConn struct {
+	net.Conn
+	wire *wire
+}
+
+func (c *wireConn) Read(b []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(time.Duration(c.wire.patience.Load()))); err != nil {
+		return 0, err
+	}
+	n, err := c.Conn.Read(b)
+	c.wire.bytes.Add(uint64(n))
+	if err == io.EOF && n > 0 {
+		err = nil
+	}
+	return n, err
+}
