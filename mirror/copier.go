@@ -1,0 +1,237 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/google/uuid"
+	"golang.org/x/sync/semaphore"
+
+	"notifymirror/canal"
+)
+
+// A Copier copies one store's committed messages into Kafka, exactly once and in order.
+// A canald runs one per store.
+type Copier struct {
+	config  Config
+	name    string // of the store
+	dsn     *mysql.Config
+	where   string // the DSN without its password
+	log     *slog.Logger
+	lag     lag
+	metrics *storeMetrics
+	board   board
+	// writer is Checkpoint.Writer of this process.
+	writer string
+
+	// What tests replace.
+	readStore  func(context.Context) (storeInfo, error)
+	openSource func(storeInfo, canal.Position) (source, error)
+	dialer     dialer
+}
+
+// New makes a Copier of the configuration's store, and registers its metrics. It connects
+// nowhere. The error wraps ErrConfig and names every problem of the configuration.
+func New(config Config, deps Deps) (*Copier, error) {
+	if err := config.Check(); err != nil {
+		return nil, err
+	}
+	c := &Copier{config: config.withDefaults(), writer: uuid.NewString()}
+	c.name = slices.Collect(maps.Keys(config.Stores))[0]
+	var err error
+	if c.dsn, c.where, err = parseDSN(config.Stores[c.name].DSN); err != nil {
+		return nil, err
+	}
+	if c.metrics, err = newStoreMetrics(deps.Registerer, c.name, &c.lag); err != nil {
+		return nil, fmt.Errorf("metrics of store %s: %w", c.name, err)
+	}
+	c.log = deps.Logger.With("store", c.name)
+	c.board.status = Status{Store: c.name, State: Idle, Since: time.Now()}
+	c.readStore = func(ctx context.Context) (storeInfo, error) { return readStore(ctx, c.dsn) }
+	c.openSource = c.openTailer
+	return c, nil
+}
+
+// Status is the mirror's state now.
+func (c *Copier) Status() Status {
+	s := c.board.read()
+	s.LagSeconds = c.lag.behind(time.Now()).Seconds()
+	return s
+}
+
+// Ready is nil while the store is being copied; otherwise it says why not.
+func (c *Copier) Ready() error { return c.board.read().ready() }
+
+// Run copies until ctx ends, which returns nil, or until only an operator can help, which
+// returns a *Halt. While Kafka or the store is away it tries again for ever. When it
+// returns, all that it started has ended.
+func (c *Copier) Run(ctx context.Context) error {
+	defer c.metrics.active.Set(0)
+	c.board.enter(Starting, time.Now())
+	pause := backoff{}
+	for {
+		copied, err := c.run(ctx)
+		if ctx.Err() != nil {
+			c.board.enter(Idle, time.Now())
+			return nil
+		}
+		var h *Halt
+		if errors.As(err, &h) {
+			h.Store = c.name
+			c.board.fail(h, h, time.Now())
+			c.board.enter(Halted, time.Now())
+			c.metrics.setHalted(h.Reason)
+			return h
+		}
+		c.board.fail(err, nil, time.Now())
+		if c.board.enter(Waiting, time.Now()) {
+			c.log.Warn("mirror interrupted, trying again", "err", err)
+		}
+		if copied {
+			pause = backoff{}
+		}
+		if !pause.wait(ctx) {
+			c.board.enter(Idle, time.Now())
+			return nil
+		}
+	}
+}
+
+// run takes over, and copies until something fails. copied tells that a transaction was written.
+func (c *Copier) run(ctx context.Context) (copied bool, err error) {
+	s, err := c.open(ctx)
+	if err == nil {
+		copied, err = c.copy(ctx, s)
+	} else {
+		c.metrics.errors.WithLabelValues("start").Inc()
+	}
+	if err != nil && fenced(err) {
+		err = c.judge(ctx, s, err)
+	}
+	return copied, errors.Join(err, s.close())
+}
+
+// copy runs reader and writer until one fails. A fault of the reader is returned once all
+// that was read before it is in Kafka.
+func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
+	src, err := c.openSource(s.info, canal.Position{Flavor: s.info.flavor, GTIDs: s.at.GTIDs})
+	if err != nil {
+		return false, sourceError(err, s.first)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	chunks := make(chan *chunk, 256)
+	memory, pool := semaphore.NewWeighted(int64(c.config.Memory)), new(chunkPool)
+	w := c.newWriter(s, memory, pool, func() { copied = true })
+	if err := w.commit(ctx); err != nil { // tells the next start who writes
+		return copied, err
+	}
+	r := c.newReader(s, memory, pool, chunks)
+	c.metrics.active.Set(1)
+	defer c.metrics.active.Set(0)
+	if c.board.enter(Copying, time.Now()) {
+		c.log.Info("mirror copies", "server", s.at.Server, "position", s.at.GTIDs, "generation", s.at.Generation, "seq", s.at.Seq)
+	}
+	read := make(chan error, 1)
+	go func() { read <- r.run(ctx, src) }()
+	writeErr := w.run(ctx, chunks)
+	cancel()
+	readErr := <-read
+	if writeErr == nil {
+		c.metrics.errors.WithLabelValues("read").Inc()
+		return copied, sourceError(readErr, s.first)
+	}
+	if errors.Is(writeErr, context.Canceled) {
+		grace, stop := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer stop()
+		s.producer.abort(grace)
+		return copied, writeErr
+	}
+	c.metrics.errors.WithLabelValues("produce").Inc()
+	return copied, &produceError{err: writeErr, age: time.Since(w.begun)}
+}
+
+// produceError is a fault of the writer in a transaction of that age.
+type produceError struct {
+	err error
+	age time.Duration
+}
+
+func (e *produceError) Error() string { return e.err.Error() }
+func (e *produceError) Unwrap() error { return e.err }
+
+func (c *Copier) newWriter(s *start, memory *semaphore.Weighted, pool *chunkPool, wrote func()) *writer {
+	at := s.at
+	at.Shards = slices.Clone(s.at.Shards)
+	return &writer{
+		producer: s.producer, topic: s.topic, writer: c.writer, at: at,
+		batch:  batch{limits: c.limits()},
+		memory: memory, pool: pool, lag: &c.lag, metrics: c.metrics,
+		saved: func(at checkpoint, now time.Time) {
+			wrote()
+			c.board.saved(at, now)
+		},
+	}
+}
+
+func (c *Copier) newReader(s *start, memory *semaphore.Weighted, pool *chunkPool, out chan<- *chunk) *reader {
+	c.lag.start(time.UnixMicro(s.at.Last.CommittedAt))
+	return &reader{
+		config: c.config, at: s.at, order: newOrder(s.at.Shards),
+		rows: rowDecoder{schema: c.dsn.DBName},
+		topics: &topics{
+			kafka: s.kafka, config: c.config, saved: s.topics,
+			byName: make(map[string]*topic), metric: c.metrics.topic,
+		},
+		batch:  batch{limits: c.limits()},
+		memory: memory, pool: pool, out: out, lag: &c.lag, metrics: c.metrics,
+	}
+}
+
+func (c *Copier) limits() limits {
+	return limits{records: c.config.BatchRecords, bytes: int(c.config.BatchBytes), linger: c.config.Linger}
+}
+
+// judge tells the two causes of being fenced apart. When the transaction was open longer
+// than its timeout and the last checkpoint is still this process's, Kafka itself timed it
+// out, and the mirror starts anew. Otherwise another canald took over: this one stops, for
+// starting anew would fence the other one.
+func (c *Copier) judge(ctx context.Context, s *start, err error) error {
+	rival := haltf(ReasonFenced, ErrFenced, "run one canald per store and cluster name; this one stops",
+		"it took over the transactional id %s/%s", c.config.Cluster, s.info.id)
+	var p *produceError
+	if !errors.As(err, &p) || p.age < c.config.TransactionTimeout {
+		return rival
+	}
+	saved, _, readErr := readCheckpoint(ctx, s.kafka, s.topic)
+	if readErr != nil {
+		return errors.Join(err, readErr)
+	}
+	if saved.checkpoint == nil || saved.checkpoint.Writer != c.writer {
+		return rival
+	}
+	return err
+}
+
+// backoff waits longer each time, from 100 ms to 5 s, with jitter.
+type backoff struct{ last time.Duration }
+
+// wait is false when ctx ended first.
+func (b *backoff) wait(ctx context.Context) bool {
+	b.last = min(5*time.Second, max(100*time.Millisecond, 2*b.last))
+	t := time.NewTimer(b.last/2 + rand.N(b.last/2))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

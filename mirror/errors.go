@@ -1,0 +1,93 @@
+package mirror
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Sentinels under a Halt, for errors.Is.
+var (
+	// ErrFenced is returned when another canald took this store over.
+	ErrFenced = errors.New("another canald is active for this store")
+	// ErrCheckpointLost is returned when Kafka holds records of the store but no checkpoint.
+	ErrCheckpointLost = errors.New("the mirror's checkpoint is lost")
+	// ErrCheckpointFormat is returned when the checkpoint cannot be read by this program.
+	ErrCheckpointFormat = errors.New("checkpoint cannot be read")
+	// ErrCheckpointTopic is returned when the checkpoint topic is not fit to keep checkpoints.
+	ErrCheckpointTopic = errors.New("checkpoint topic is not usable")
+	// ErrCheckpointAhead is returned when the server lacks transactions that were copied.
+	ErrCheckpointAhead = errors.New("the mirror is ahead of the server")
+	// ErrServerChanged is returned when the DSN leads to another server than the one copied from.
+	ErrServerChanged = errors.New("the database server changed")
+	// ErrStoreChanged is returned when the DSN leads to another store than before.
+	ErrStoreChanged = errors.New("the store changed")
+	// ErrPurged is returned when the server no longer has binlog that was not copied yet.
+	ErrPurged = errors.New("binlog that was not copied yet is purged")
+	// ErrOrder is returned when a message's pos breaks the order of its shard.
+	ErrOrder = errors.New("message position out of order")
+	// ErrRow is returned for a row that is not a whole message.
+	ErrRow = errors.New("message row is not usable")
+	// ErrStream is returned when the binlog holds what cannot be copied safely.
+	ErrStream = errors.New("binlog cannot be copied")
+	// ErrTooLarge is returned for a record over its topic's limit.
+	ErrTooLarge = errors.New("record is too large for its topic")
+	// ErrTopicChanged is returned when a mirror topic was deleted or made anew.
+	ErrTopicChanged = errors.New("mirror topic was deleted or made anew")
+	// ErrTopicName is returned for a topic that cannot exist beside another in Kafka.
+	ErrTopicName = errors.New("topic name is not possible in Kafka")
+	// ErrConfig is wrapped by every error of New, and by refusals at start that a
+	// change of configuration mends.
+	ErrConfig = errors.New("configuration")
+)
+
+// A Reason is the reason label of notify_mirror_halted.
+type Reason string
+
+// The reasons for which a mirror halts.
+const (
+	ReasonFenced       Reason = "fenced"
+	ReasonCheckpoint   Reason = "checkpoint"
+	ReasonAhead        Reason = "ahead"
+	ReasonServer       Reason = "server_changed"
+	ReasonPurged       Reason = "purged"
+	ReasonOrder        Reason = "order"
+	ReasonRow          Reason = "missing_column"
+	ReasonUnknownEvent Reason = "unknown_event"
+	ReasonTooLarge     Reason = "too_large"
+	ReasonTopic        Reason = "partitions_changed"
+	ReasonConfig       Reason = "config"
+)
+
+var reasons = [...]Reason{
+	ReasonFenced, ReasonCheckpoint, ReasonAhead, ReasonServer, ReasonPurged, ReasonOrder,
+	ReasonRow, ReasonUnknownEvent, ReasonTooLarge, ReasonTopic, ReasonConfig,
+}
+
+// A Halt is an error that only a person can clear. Its text is one line: what happened,
+// where, and what to do.
+type Halt struct {
+	Reason Reason
+	// Store is the store's name in the configuration.
+	Store string
+	// Err says what happened and where; it wraps one of the sentinels.
+	Err error
+	// Repair is what to do, with the command where there is one.
+	Repair string
+}
+
+func (h *Halt) Error() string {
+	return fmt.Sprintf("mirror of store %s stopped: %v; %s", h.Store, h.Err, h.Repair)
+}
+
+// Unwrap returns Err.
+func (h *Halt) Unwrap() error { return h.Err }
+
+// halt makes a Halt; the store's name is filled in by the Copier.
+func halt(reason Reason, repair string, err error) *Halt {
+	return &Halt{Reason: reason, Err: err, Repair: repair}
+}
+
+// haltf is halt with a sentinel and the particulars in one text.
+func haltf(reason Reason, sentinel error, repair, format string, args ...any) *Halt {
+	return halt(reason, repair, fmt.Errorf("%w: %s", sentinel, fmt.Sprintf(format, args...)))
+}

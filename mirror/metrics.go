@@ -1,0 +1,129 @@
+package mirror
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// mostTopics is how many topics have a series of their own; the others share "other".
+const mostTopics = 1000
+
+// storeMetrics are the metrics of one store's mirror, all with the label store.
+type storeMetrics struct {
+	connected, active prometheus.Gauge
+	foreign, messages prometheus.Counter
+	topicRecords      *prometheus.CounterVec
+	topicBytes        *prometheus.CounterVec
+	topicSeries       map[string]topicMetrics
+	unmirrored        prometheus.Counter
+	errors            *prometheus.CounterVec
+	reconnects        *prometheus.CounterVec
+	buffered          prometheus.Gauge
+	latency           prometheus.Histogram
+	transaction       prometheus.Histogram
+	checkpointed      prometheus.Gauge
+	halted            *prometheus.GaugeVec
+}
+
+// topicMetrics are those of one topic.
+type topicMetrics struct{ records, bytes prometheus.Counter }
+
+// newStoreMetrics registers a store's metrics.
+func newStoreMetrics(reg prometheus.Registerer, store string, lag *lag) (*storeMetrics, error) {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: name, Help: help, NativeHistogramBucketFactor: 1.1,
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		})
+	}
+	transactions := counters("notify_mirror_transactions_total", "Source transactions read.", "kind")
+	skipped := counters("notify_mirror_skipped_total", "Messages read and not copied.", "reason")
+	m := &storeMetrics{
+		connected:    gauge("notify_mirror_connected", "1 while the binlog stream is open."),
+		active:       gauge("notify_mirror_active", "1 on the canald that copies the store."),
+		foreign:      transactions.WithLabelValues("foreign"),
+		messages:     transactions.WithLabelValues("message"),
+		topicRecords: counters("notify_mirror_messages_total", "Records acknowledged by Kafka.", "topic"),
+		topicBytes:   counters("notify_mirror_bytes_total", "Bytes of records acknowledged by Kafka.", "topic"),
+		topicSeries:  make(map[string]topicMetrics),
+		unmirrored:   skipped.WithLabelValues("topic_excluded"),
+		errors:       counters("notify_mirror_errors_total", "Ends of a run of the mirror by a fault.", "stage"),
+		reconnects:   counters("notify_mirror_reconnects_total", "Binlog streams opened again.", "cause"),
+		buffered:     gauge("notify_mirror_buffered_bytes", "Memory of messages read and not yet acknowledged by Kafka."),
+		latency:      histogram("notify_mirror_latency_seconds", "Message taken by the store to acknowledged by Kafka."),
+		transaction:  histogram("notify_mirror_kafka_transaction_duration_seconds", "First record of a Kafka transaction to its commit."),
+		checkpointed: gauge("notify_mirror_last_checkpoint_timestamp_seconds", "Time of the last checkpoint."),
+		halted: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "notify_mirror_halted", Help: "1 when the mirror stopped and wants an operator.",
+		}, []string{"reason"}),
+	}
+	for _, stage := range []string{"read", "produce", "start"} {
+		m.errors.WithLabelValues(stage)
+	}
+	for _, reason := range reasons {
+		m.halted.WithLabelValues(string(reason))
+	}
+	reg = prometheus.WrapRegistererWith(prometheus.Labels{"store": store}, reg)
+	for _, c := range []prometheus.Collector{
+		m.connected, m.active, transactions, m.topicRecords, m.topicBytes, skipped, m.errors, m.reconnects,
+		m.buffered, m.latency, m.transaction, m.checkpointed, m.halted,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "notify_mirror_lag_seconds", Help: "Age of the last instant known to be wholly in Kafka.",
+		}, func() float64 { return lag.behind(time.Now()).Seconds() }),
+	} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// topic returns the metrics of a topic, by its name in the store. One goroutine calls it.
+func (m *storeMetrics) topic(name string) topicMetrics {
+	if t, ok := m.topicSeries[name]; ok {
+		return t
+	}
+	if len(m.topicSeries) >= mostTopics {
+		name = "other"
+	}
+	t := topicMetrics{m.topicRecords.WithLabelValues(name), m.topicBytes.WithLabelValues(name)}
+	m.topicSeries[name] = t
+	return t
+}
+
+// committed counts the records of a Kafka transaction.
+func (m *storeMetrics) committed(chunks []*chunk, now time.Time, took time.Duration) {
+	for _, c := range chunks {
+		for i := 0; i < len(c.items); {
+			t, first, bytes := c.items[i].topic, i, 0
+			for ; i < len(c.items) && c.items[i].topic == t; i++ {
+				bytes += c.items[i].size
+				m.latency.Observe(max(0, now.Sub(time.UnixMicro(c.items[i].bornAt)).Seconds()))
+			}
+			t.metrics.records.Add(float64(i - first))
+			t.metrics.bytes.Add(float64(bytes))
+		}
+	}
+	m.transaction.Observe(took.Seconds())
+	m.checkpointed.Set(float64(now.UnixMicro()) / 1e6)
+}
+
+func (m *storeMetrics) setHalted(reason Reason) {
+	for _, r := range reasons {
+		m.halted.WithLabelValues(string(r)).Set(bool01(r == reason))
+	}
+}
+
+func bool01(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

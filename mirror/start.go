@@ -1,0 +1,233 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/IBM/sarama"
+
+	"notifymirror/canal"
+	"notifymirror/mirror/record"
+)
+
+// embeddedCluster is the id that the embedded Kafka gives itself.
+const embeddedCluster = "notify-embedded"
+
+// evidence is how many records at either end of a partition are looked at for records of
+// a store that has no checkpoint.
+const evidence = 200
+
+// A start is a mirror that took over, and knows where to go on. The order of its making
+// is what makes the mirror exact:
+//
+//	initialise the producer   aborts the predecessor's open transaction, and fences it
+//	read the checkpoint       to the high watermark; older than the initialisation, it would
+//	                          hide behind the open transaction
+//	verify                    the store, its server, and the topics are those of the checkpoint
+//
+// Then the binlog is read from the checkpoint's position, and the reader verifies that.
+type start struct {
+	kafka    *kafka
+	producer *producer
+	info     storeInfo
+	topic    string // of checkpoints
+	at       checkpoint
+	topics   map[string]topicRecord
+	// first tells that the store was never mirrored.
+	first bool
+}
+
+// open makes a start. What it returns beside an error must be closed all the same.
+func (c *Copier) open(ctx context.Context) (s *start, err error) {
+	s = new(start)
+	if s.info, err = c.readStore(ctx); err != nil {
+		return s, err
+	}
+	if s.kafka, err = dial(c.config, c.config.Cluster+"/"+s.info.id, c.dialer); err != nil {
+		return s, err
+	}
+	if err := c.checkCluster(s.kafka); err != nil {
+		return s, err
+	}
+	s.topic = checkpointTopic(s.info.id)
+	if err := openCheckpointTopic(ctx, s.kafka, s.topic, c.config.ReplicationFactor); err != nil {
+		return s, err
+	}
+	if s.producer, err = newProducer(s.kafka, c.config.TransactionTimeout); err != nil {
+		return s, err
+	}
+	saved, virgin, err := readCheckpoint(ctx, s.kafka, s.topic)
+	if err != nil {
+		return s, err
+	}
+	s.topics = saved.topics
+	if saved.checkpoint == nil {
+		s.at, s.first = firstCheckpoint(s.info), true
+		return s, c.checkFirst(ctx, s, virgin)
+	}
+	s.at = *saved.checkpoint
+	if err := verifyStore(s.at, s.info); err != nil {
+		return s, err
+	}
+	return s, verifyTopics(s.topics, s.kafka)
+}
+
+// close ends what was opened; sarama's client belongs to the producer once there is one.
+func (s *start) close() error {
+	if s.producer != nil {
+		s.producer.close()
+	}
+	if s.kafka != nil {
+		if err := s.kafka.close(); err != nil && !errors.Is(err, sarama.ErrClosedClient) {
+			return fmt.Errorf("kafka: close: %w", err)
+		}
+	}
+	return nil
+}
+
+// checkCluster refuses the embedded Kafka where it was not asked for.
+func (c *Copier) checkCluster(k *kafka) error {
+	id, err := k.clusterID()
+	if err != nil {
+		return err
+	}
+	if id == embeddedCluster && !c.config.Kafka.AllowEmbedded {
+		return haltf(ReasonConfig, ErrConfig, "name a real Kafka, or set kafka.allow_embedded: true for development",
+			"kafka.brokers: %s is the embedded Kafka, which is for development only", strings.Join(c.config.Kafka.Brokers, ","))
+	}
+	return nil
+}
+
+// readCheckpoint reads a checkpoint topic to its high watermark. virgin tells that nothing
+// was ever committed there: every offset from 0 on is there, and of no committed record.
+func readCheckpoint(ctx context.Context, k *kafka, topic string) (saved savedState, virgin bool, err error) {
+	first, end, err := k.partitionEnds(topic, 0)
+	if err != nil {
+		return savedState{}, false, err
+	}
+	records := 0
+	whole, err := k.readCommitted(ctx, topic, 0, first, end, func(r *sarama.Record) error {
+		records++
+		return saved.apply(r.Key, r.Value)
+	})
+	if errors.Is(err, ErrCheckpointFormat) {
+		return savedState{}, false, halt(ReasonCheckpoint, "run the version of canald that wrote it, or a newer one",
+			fmt.Errorf("%s: %w", topic, err))
+	}
+	return saved, whole && first == 0 && records == 0, err
+}
+
+// firstCheckpoint is where a store begins that was never mirrored: at its installation.
+func firstCheckpoint(info storeInfo) checkpoint {
+	return checkpoint{
+		Store: info.id, Generation: 1, Flavor: string(info.flavor), GTIDs: info.installed,
+		Shards: make([]int64, info.shards), Server: string(info.server),
+	}
+}
+
+// checkFirst refuses to take a lost checkpoint for a first start.
+func (c *Copier) checkFirst(ctx context.Context, s *start, virgin bool) error {
+	const repair = "do not delete its topics; restore the checkpoint topic, or start a new generation with `notify mirror backfill`"
+	if !virgin {
+		return haltf(ReasonCheckpoint, ErrCheckpointLost, repair, "%s was written, and holds no checkpoint", s.topic)
+	}
+	all, err := s.kafka.describe()
+	if err != nil {
+		return err
+	}
+	for name, info := range all {
+		if !strings.HasPrefix(name, c.config.TopicPrefix) {
+			continue
+		}
+		for p := range info.partitions {
+			found, err := holdsStore(ctx, s.kafka, name, p, s.info.id)
+			if err != nil {
+				return err
+			}
+			if found {
+				return haltf(ReasonCheckpoint, ErrCheckpointLost, repair, "topic %s partition %d holds records of store %s, and %s no checkpoint",
+					name, p, s.info.id, s.topic)
+			}
+		}
+	}
+	return nil
+}
+
+// holdsStore tells whether the first or last records of a partition are of the store.
+func holdsStore(ctx context.Context, k *kafka, topic string, partition int32, storeID string) (bool, error) {
+	first, end, err := k.partitionEnds(topic, partition)
+	if err != nil {
+		return false, err
+	}
+	found := false
+	look := func(r *sarama.Record) error {
+		m, err := record.Decode(record.Record{Key: r.Key, Value: r.Value, Headers: headersOf(r)})
+		found = found || err == nil && m.Source.Store == storeID
+		return nil
+	}
+	for _, from := range []int64{first, max(first, end-evidence)} {
+		if _, err := k.readCommitted(ctx, topic, partition, from, min(end, from+evidence), look); err != nil {
+			return false, err
+		}
+	}
+	return found, nil
+}
+
+// verifyStore compares a checkpoint with the store that the DSN leads to.
+func verifyStore(at checkpoint, info storeInfo) error {
+	switch {
+	case at.Store != info.id:
+		return haltf(ReasonCheckpoint, ErrStoreChanged, "mend stores in canald's configuration", "the checkpoint is of store %s, the dsn leads to %s", at.Store, info.id)
+	case len(at.Shards) != info.shards:
+		return haltf(ReasonCheckpoint, ErrStoreChanged, acceptGap, "the store has %d shards, the checkpoint knows %d", info.shards, len(at.Shards))
+	case at.Flavor != string(info.flavor) || at.Server != string(info.server):
+		return haltf(ReasonServer, ErrServerChanged, acceptGap,
+			"the dsn leads to %s server %s, the checkpoint is of %s server %s", info.flavor, info.server, at.Flavor, at.Server)
+	}
+	return nil
+}
+
+// sourceError gives an error of the binlog stream its place among the halts.
+func sourceError(err error, first bool) error {
+	var stop *canal.StopError
+	if !errors.As(err, &stop) {
+		return err
+	}
+	for _, known := range []struct {
+		reason   error
+		halt     Reason
+		sentinel error
+	}{
+		{canal.ErrPurged, ReasonPurged, ErrPurged},
+		{canal.ErrAheadOfServer, ReasonAhead, ErrCheckpointAhead},
+		{canal.ErrServerChanged, ReasonServer, ErrServerChanged},
+		{canal.ErrPartialRow, ReasonRow, ErrRow},
+		{canal.ErrNoColumnNames, ReasonRow, ErrRow},
+		{canal.ErrColumnType, ReasonRow, ErrRow},
+		{canal.ErrAuth, ReasonConfig, ErrConfig},
+		{canal.ErrGrant, ReasonConfig, ErrConfig},
+		{canal.ErrServerIDTaken, ReasonConfig, ErrConfig},
+		{canal.ErrSettings, ReasonConfig, ErrConfig},
+		{canal.ErrSpool, ReasonConfig, ErrConfig},
+	} {
+		if errors.Is(stop.Reason, known.reason) {
+			return haltOf(known.halt, known.sentinel, stop, first)
+		}
+	}
+	return haltOf(ReasonUnknownEvent, ErrStream, stop, first)
+}
+
+func haltOf(reason Reason, sentinel error, stop *canal.StopError, first bool) *Halt {
+	repair := stop.Mend
+	if first && reason == ReasonPurged {
+		repair = "this store was used before it was mirrored, and its first messages cannot be copied from the binlog: `notify mirror backfill` starts from the store itself"
+	}
+	if repair == "" {
+		repair = acceptGap
+	}
+	bare := *stop
+	bare.Mend = ""
+	return halt(reason, repair, fmt.Errorf("%w: %w", sentinel, &bare))
+}

@@ -1,0 +1,112 @@
+package mirror
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// A State is what a Copier is doing.
+type State string
+
+const (
+	// Idle: Run was not called yet, or has ended.
+	Idle State = "idle"
+	// Starting: taking over the transactional id, reading and checking the checkpoint.
+	Starting State = "starting"
+	// Copying: the binlog stream is followed, or waits for its server to come back.
+	Copying State = "copying"
+	// Waiting: Kafka or the store is away; tried again for ever.
+	Waiting State = "waiting"
+	// Halted: stopped; an operator is needed.
+	Halted State = "halted"
+)
+
+// Status is a Copier's state, for people and for JSON.
+type Status struct {
+	// Store is the name in the configuration, StoreID the store's own.
+	Store   string    `json:"store"`
+	StoreID string    `json:"store_id,omitempty"`
+	State   State     `json:"state"`
+	Since   time.Time `json:"since"`
+	// Server, Flavor and Position say up to where the binlog is in Kafka.
+	Server     string `json:"server,omitempty"`
+	Flavor     string `json:"flavor,omitempty"`
+	Position   string `json:"position,omitempty"`
+	OpenGTID   string `json:"open_gtid,omitempty"`
+	Generation uint64 `json:"generation"`
+	Seq        uint64 `json:"seq"`
+	// Shards has the last pos of each shard, as epoch:n.
+	Shards []string `json:"shards,omitempty"`
+	// LagSeconds is notify_mirror_lag_seconds.
+	LagSeconds float64 `json:"lag_seconds"`
+	// CheckpointAt is when the last checkpoint was written.
+	CheckpointAt time.Time `json:"checkpoint_at,omitzero"`
+	// LastError is why the state is Waiting or Halted, or was so last.
+	LastError   string    `json:"last_error,omitempty"`
+	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+	// HaltedReason and Repair are set when the state is Halted.
+	HaltedReason Reason `json:"halted_reason,omitempty"`
+	Repair       string `json:"repair,omitempty"`
+}
+
+// board holds the status that others may ask for.
+type board struct {
+	mu     sync.Mutex
+	status Status
+	at     checkpoint
+}
+
+// enter changes the state, and tells whether it was another.
+func (b *board) enter(s State, now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.status.State == s {
+		return false
+	}
+	b.status.State, b.status.Since = s, now
+	return true
+}
+
+// fail notes an error; halt is nil for one that is tried again.
+func (b *board) fail(err error, halt *Halt, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.status.LastError, b.status.LastErrorAt = err.Error(), now
+	if halt != nil {
+		b.status.HaltedReason, b.status.Repair = halt.Reason, halt.Repair
+	}
+}
+
+// saved notes a checkpoint that is in Kafka; the board owns its memory.
+func (b *board) saved(c checkpoint, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.at = c
+	b.status.StoreID, b.status.Server, b.status.Flavor = c.Store, c.Server, c.Flavor
+	b.status.Position, b.status.OpenGTID = c.GTIDs, c.OpenGTID
+	b.status.Generation, b.status.Seq, b.status.CheckpointAt = c.Generation, c.Seq, now
+}
+
+// read is a copy of the status.
+func (b *board) read() Status {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.status
+	s.Shards = make([]string, len(b.at.Shards))
+	for i, pos := range b.at.Shards {
+		s.Shards[i] = posText(pos)
+	}
+	return s
+}
+
+// ready is nil while the state is Copying.
+func (s Status) ready() error {
+	switch {
+	case s.State == Copying:
+		return nil
+	case s.LastError != "":
+		return fmt.Errorf("mirror of store %s: %s: %s", s.Store, s.State, s.LastError)
+	}
+	return fmt.Errorf("mirror of store %s: %s", s.Store, s.State)
+}

@@ -1,0 +1,151 @@
+package mirror
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/google/uuid"
+
+	"notifymirror/canal"
+	"notifymirror/notifyd/schema"
+	"notifymirror/notifyd/schema/dsn"
+)
+
+// This file is all that the mirror knows of the store's schema.
+
+// storeInfo is what the mirror must know of a store before it reads its binlog.
+type storeInfo struct {
+	id        string
+	shards    int
+	installed string // position before the first message
+	flavor    canal.Flavor
+	server    canal.ServerID
+}
+
+// parseDSN returns the driver's configuration of a DSN, and the DSN without its password.
+func parseDSN(text string) (*mysql.Config, string, error) {
+	cfg, err := dsn.Parse(text)
+	if err != nil {
+		return nil, "", err
+	}
+	return cfg, dsn.Redact(cfg), nil
+}
+
+// readStore asks the store, over a connection of its own, who it is.
+func readStore(ctx context.Context, cfg *mysql.Config) (info storeInfo, err error) {
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return storeInfo{}, fmt.Errorf("store: %w", err)
+	}
+	db := sql.OpenDB(connector)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	db.SetMaxOpenConns(1)
+	in, err := schema.Read(ctx, db)
+	switch {
+	case errors.Is(err, schema.ErrNotInstalled) || isServerError(err, 1146):
+		return storeInfo{}, haltf(ReasonConfig, ErrConfig, "install it with: notifyd migrate --config FILE",
+			"%s: no store is installed", dsn.Redact(cfg))
+	case isServerError(err, 1044, 1045, 1049, 1142):
+		return storeInfo{}, halt(ReasonConfig,
+			"mend the dsn, or the account's grants: REPLICATION SLAVE ON *.* and SELECT ON "+cfg.DBName+".store",
+			fmt.Errorf("%w: %s: %w", ErrConfig, dsn.Redact(cfg), err))
+	case err != nil:
+		return storeInfo{}, fmt.Errorf("store %s: %w", dsn.Redact(cfg), err)
+	}
+	info = storeInfo{id: in.StoreID, shards: in.Shards, installed: in.InstalledGTID}
+	if info.flavor, info.server, err = identify(ctx, db); err != nil {
+		return storeInfo{}, fmt.Errorf("store %s: %w", dsn.Redact(cfg), err)
+	}
+	return info, nil
+}
+
+// isServerError tells whether the server refused with one of these codes.
+func isServerError(err error, codes ...uint16) bool {
+	var e *mysql.MySQLError
+	return errors.As(err, &e) && slices.Contains(codes, e.Number)
+}
+
+// identify returns the flavor and identity of a server, as canal gives them.
+func identify(ctx context.Context, db *sql.DB) (canal.Flavor, canal.ServerID, error) {
+	var version string
+	if err := db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
+		return "", "", err
+	}
+	var id string
+	if strings.Contains(version, "MariaDB") {
+		err := db.QueryRowContext(ctx, "SELECT CONCAT(@@gtid_domain_id, '-', @@server_id)").Scan(&id)
+		return canal.MariaDB, canal.ServerID(id), err
+	}
+	err := db.QueryRowContext(ctx, "SELECT @@server_uuid").Scan(&id)
+	return canal.MySQL, canal.ServerID(id), err
+}
+
+// isMessageTable tells whether a table holds messages.
+func isMessageTable(name string) bool {
+	_, ok := schema.ParseMessage(name)
+	return ok
+}
+
+// A rowDecoder reads rows of message tables.
+type rowDecoder struct {
+	schema string
+	table  *canal.Table // of the row before
+	shard  int
+	column [schema.MessageColumnCount]int // where in a row each column is
+}
+
+// message is what a row holds. The error wraps ErrRow.
+func (d *rowDecoder) message(row canal.Row) (message, error) {
+	if row.Table != d.table {
+		if err := d.learn(row.Table); err != nil {
+			return message{}, err
+		}
+	}
+	if len(row.Values) != len(d.table.Columns) {
+		return message{}, fmt.Errorf("%w: %d columns instead of %d in %s", ErrRow, len(row.Values), len(d.table.Columns), d.table.Name)
+	}
+	for i, at := range d.column {
+		if v := row.Values[at]; v.Null {
+			return message{}, fmt.Errorf("%w: no %s in %s", ErrRow, schema.MessageColumns()[i], d.table.Name)
+		}
+	}
+	value := func(column int) canal.Value { return row.Values[d.column[column]] }
+	id, err := uuid.FromBytes(value(schema.MessageID).Bytes)
+	if err != nil {
+		return message{}, fmt.Errorf("%w: id of %d bytes in %s", ErrRow, len(value(schema.MessageID).Bytes), d.table.Name)
+	}
+	m := message{
+		shard: d.shard, id: id,
+		pos:      value(schema.MessagePos).Int,
+		topic:    value(schema.MessageTopic).Bytes,
+		key:      value(schema.MessageKey).Bytes,
+		headers:  value(schema.MessageHeaders).Bytes,
+		body:     value(schema.MessageBody).Bytes,
+		mirrored: value(schema.MessageMirrored).Int != 0,
+		bornAt:   value(schema.MessageBornAt).Int,
+	}
+	if len(m.topic) == 0 {
+		return message{}, fmt.Errorf("%w: message %s has no topic", ErrRow, id)
+	}
+	return m, nil
+}
+
+// learn finds the columns of a table.
+func (d *rowDecoder) learn(t *canal.Table) error {
+	shard, ok := schema.ParseMessage(t.Name)
+	if !ok || t.Schema != d.schema {
+		return fmt.Errorf("%w: %s.%s is no message table of %s", ErrRow, t.Schema, t.Name, d.schema)
+	}
+	for i, name := range schema.MessageColumns() {
+		if d.column[i] = slices.Index(t.Columns, name); d.column[i] < 0 {
+			return fmt.Errorf("%w: %s has no column %s", ErrRow, t.Name, name)
+		}
+	}
+	d.table, d.shard = t, shard
+	return nil
+}

@@ -1,0 +1,209 @@
+package mirror
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/IBM/sarama"
+	"golang.org/x/sync/semaphore"
+)
+
+const (
+	// foreignCheckpoint is how often a checkpoint is written while no message passes.
+	foreignCheckpoint = time.Second
+	// idleCheckpoint is how often one is written while nothing passes at all. Kafka forgets
+	// a transactional id that was idle for seven days.
+	idleCheckpoint = time.Hour
+)
+
+// A writer puts chunks into Kafka transactions, each with the checkpoint behind it.
+type writer struct {
+	producer *producer
+	topic    string // of checkpoints
+	writer   string // Checkpoint.Writer
+	batch    batch
+	memory   *semaphore.Weighted
+	pool     *chunkPool
+	lag      *lag
+	metrics  *storeMetrics
+	// saved is told every checkpoint that is in Kafka.
+	saved func(checkpoint, time.Time)
+
+	at      checkpoint // behind the last chunk taken
+	number  uint64     // with instant, of the last chunk taken
+	instant time.Time
+	dirty   bool // at is not in Kafka yet
+	begun   time.Time
+	written time.Time // of the last checkpoint
+	chunks  []*chunk  // in the open transaction
+	fresh   []topicRecord
+}
+
+// run writes what comes in until in is closed, and what it has when that happens.
+func (w *writer) run(ctx context.Context, in <-chan *chunk) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		var c *chunk
+		ok := true
+		select {
+		case c, ok = <-in:
+		default: // nothing waits: now, and only now, time counts
+			timer.Reset(w.wait(time.Now()))
+			select {
+			case c, ok = <-in:
+			case <-timer.C:
+				if err := w.commit(ctx); err != nil {
+					return err
+				}
+				continue
+			case <-w.producer.failed:
+				return w.producer.err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		if !ok {
+			return w.finish(ctx)
+		}
+		if err := w.take(ctx, c); err != nil {
+			return err
+		}
+	}
+}
+
+// wait is how long the writer may wait for the next chunk before it commits.
+func (w *writer) wait(now time.Time) time.Duration {
+	switch {
+	case w.batch.n > 0:
+		return w.batch.wait(now)
+	case w.dirty:
+		return max(0, w.written.Add(foreignCheckpoint).Sub(now))
+	}
+	return max(0, w.written.Add(idleCheckpoint).Sub(now))
+}
+
+// take puts a chunk into the open transaction, or into the next when it does not fit.
+func (w *writer) take(ctx context.Context, c *chunk) error {
+	n := len(c.items)
+	if n > 0 && !w.batch.fits(n, c.size, c.lowest) {
+		if err := w.commit(ctx); err != nil {
+			return err
+		}
+	}
+	w.adopt(c)
+	if n == 0 {
+		w.release(c)
+		if w.batch.n == 0 {
+			w.lag.settled(w.number, w.instant)
+		}
+		return w.overdue(ctx)
+	}
+	if w.batch.n == 0 {
+		if err := w.begin(); err != nil {
+			return err
+		}
+	}
+	w.chunks = append(w.chunks, c)
+	w.batch.add(n, c.size, c.lowest, time.Now())
+	for i := range c.items {
+		it := &c.items[i]
+		it.msg.Key, it.msg.Value = &it.key, &it.value
+		if err := w.producer.send(ctx, &it.msg); err != nil {
+			return err
+		}
+	}
+	if w.batch.full() || time.Since(w.begun) > w.producer.timeout/3 {
+		return w.commit(ctx)
+	}
+	return nil
+}
+
+// overdue commits what waits for a checkpoint when chunks without records keep the writer
+// from ever waiting.
+func (w *writer) overdue(ctx context.Context) error {
+	if w.dirty && w.wait(time.Now()) == 0 {
+		return w.commit(ctx)
+	}
+	return nil
+}
+
+// adopt makes the chunk's checkpoint the writer's.
+func (w *writer) adopt(c *chunk) {
+	w.dirty = w.dirty || c.at.GTIDs != w.at.GTIDs || c.at.Seq != w.at.Seq || c.at.OpenCopied != w.at.OpenCopied
+	shards := append(w.at.Shards[:0], c.at.Shards...)
+	w.at = c.at
+	w.at.Shards = shards
+	w.number, w.instant = c.number, c.instant
+	w.fresh = append(w.fresh, c.fresh...)
+}
+
+func (w *writer) begin() error {
+	w.begun = time.Now()
+	return w.producer.begin()
+}
+
+// commit writes the checkpoint, with the records of the open transaction or alone.
+func (w *writer) commit(ctx context.Context) error {
+	if w.batch.n == 0 {
+		if err := w.begin(); err != nil {
+			return err
+		}
+	}
+	w.at.Writer, w.at.WrittenAt = w.writer, time.Now().UnixMicro()
+	for _, t := range w.fresh {
+		if err := w.sendState(ctx, t); err != nil {
+			return err
+		}
+	}
+	if err := w.send(ctx, []byte(checkpointKey), encodeCheckpoint(w.at)); err != nil {
+		return err
+	}
+	if err := w.producer.commit(ctx); err != nil {
+		return err
+	}
+	w.committed(time.Now())
+	return nil
+}
+
+func (w *writer) sendState(ctx context.Context, t topicRecord) error {
+	key, value := encodeTopic(t)
+	return w.send(ctx, key, value)
+}
+
+func (w *writer) send(ctx context.Context, key, value []byte) error {
+	return w.producer.send(ctx, &sarama.ProducerMessage{
+		Topic: w.topic, Key: sarama.ByteEncoder(key), Value: sarama.ByteEncoder(value),
+	})
+}
+
+// committed accounts for a transaction that is in Kafka.
+func (w *writer) committed(now time.Time) {
+	w.lag.settled(w.number, w.instant)
+	w.metrics.committed(w.chunks, now, now.Sub(w.begun))
+	for _, c := range w.chunks {
+		w.release(c)
+	}
+	w.chunks, w.fresh = w.chunks[:0], w.fresh[:0]
+	w.batch.reset()
+	w.dirty, w.written = false, now
+	at := w.at
+	at.Shards = slices.Clone(w.at.Shards)
+	w.saved(at, now)
+}
+
+// finish commits what was taken, at the end of the stream.
+func (w *writer) finish(ctx context.Context) error {
+	if w.dirty || w.batch.n > 0 {
+		return w.commit(ctx)
+	}
+	return nil
+}
+
+// release gives a chunk's memory back.
+func (w *writer) release(c *chunk) {
+	w.memory.Release(c.memory)
+	w.metrics.buffered.Sub(float64(c.memory))
+	w.pool.put(c)
+}
