@@ -65,7 +65,7 @@ func (p Process) work(ctx, work context.Context, stopWork func()) error {
 	go func() { done <- agent.Run(work) }()
 	select {
 	case err = <-done:
-		return err
+		return planned(work, err)
 	case <-ctx.Done():
 	}
 	p.Ops.stopping()
@@ -78,8 +78,13 @@ func (p Process) work(ctx, work context.Context, stopWork func()) error {
 		stopWork()
 		err = <-done
 	}
-	if errors.Is(err, context.Canceled) {
-		err = nil
+	return planned(work, err)
+}
+
+// planned returns nil for the error of an agent that was told to stop.
+func planned(work context.Context, err error) error {
+	if work.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
 	}
 	return err
 }
