@@ -53,10 +53,10 @@ type Config struct {
 	// SpoolDir keeps transactions above 16 MiB while they are read. Default: the
 	// system's directory for temporary files.
 	SpoolDir string `yaml:"spool_dir"`
-	// SpoolBytes bounds that file. Default 8 GiB.
+	// SpoolBytes bounds that file. Default 16 GiB.
 	SpoolBytes Bytes `yaml:"spool_bytes"`
 	// ServerID is the replication id by which canald reads the binlog; each reader of a
-	// server needs its own. Default: derived from the store's id.
+	// server needs its own. Default: a random one for each connection.
 	ServerID uint32 `yaml:"server_id"`
 }
 
@@ -108,7 +108,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.BatchBytes, 4<<20)
 	setDefault(&c.Linger, 10*time.Millisecond)
 	setDefault(&c.Memory, 32<<20)
-	setDefault(&c.SpoolBytes, 8<<30)
+	setDefault(&c.SpoolBytes, 16<<30)
 	setDefault(&c.Kafka.ClientID, "notify-mirror")
 	return c
 }
@@ -131,7 +131,7 @@ func (c Config) Check() error {
 		bad("stores: %d stores; this version copies exactly one", len(c.Stores))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Stores)) {
-		if _, _, err := parseDSN(c.Stores[name].DSN); err != nil {
+		if _, err := parseDSN(c.Stores[name].DSN); err != nil {
 			bad("stores.%s.dsn: %v", name, err)
 		}
 	}

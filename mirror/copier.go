@@ -23,7 +23,6 @@ type Copier struct {
 	config  Config
 	name    string // of the store
 	dsn     *mysql.Config
-	where   string // the DSN without its password
 	log     *slog.Logger
 	lag     lag
 	metrics *storeMetrics
@@ -33,7 +32,8 @@ type Copier struct {
 
 	// What tests replace.
 	readStore  func(context.Context) (storeInfo, error)
-	openSource func(storeInfo, canal.Position) (source, error)
+	openSource func(canal.Position) source
+	connected  func() bool
 	dialer     dialer
 }
 
@@ -46,16 +46,22 @@ func New(config Config, deps Deps) (*Copier, error) {
 	c := &Copier{config: config.withDefaults(), writer: uuid.NewString()}
 	c.name = slices.Collect(maps.Keys(config.Stores))[0]
 	var err error
-	if c.dsn, c.where, err = parseDSN(config.Stores[c.name].DSN); err != nil {
+	if c.dsn, err = parseDSN(config.Stores[c.name].DSN); err != nil {
 		return nil, err
 	}
-	if c.metrics, err = newStoreMetrics(deps.Registerer, c.name, &c.lag); err != nil {
+	c.log = deps.Logger.With("store", c.name)
+	tail := tailerConfig(c.config, c.dsn, c.log)
+	tailer, err := canal.NewTailer(tail)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if c.metrics, err = newStoreMetrics(deps.Registerer, c.name, &c.lag, tailer.Stats); err != nil {
 		return nil, fmt.Errorf("metrics of store %s: %w", c.name, err)
 	}
-	c.log = deps.Logger.With("store", c.name)
 	c.board.status = Status{Store: c.name, State: Idle, Since: time.Now()}
-	c.readStore = func(ctx context.Context) (storeInfo, error) { return readStore(ctx, c.dsn) }
-	c.openSource = c.openTailer
+	c.readStore = func(ctx context.Context) (storeInfo, error) { return readStore(ctx, c.dsn, tail) }
+	c.openSource = func(at canal.Position) source { return tailed{tailer, at} }
+	c.connected = func() bool { return tailer.Stats().Connected }
 	return c, nil
 }
 
@@ -63,11 +69,12 @@ func New(config Config, deps Deps) (*Copier, error) {
 func (c *Copier) Status() Status {
 	s := c.board.read()
 	s.LagSeconds = c.lag.behind(time.Now()).Seconds()
+	s.Connected = c.connected()
 	return s
 }
 
 // Ready is nil while the store is being copied; otherwise it says why not.
-func (c *Copier) Ready() error { return c.board.read().ready() }
+func (c *Copier) Ready() error { return c.Status().ready() }
 
 // Run copies until ctx ends, which returns nil, or until only an operator can help, which
 // returns a *Halt. While Kafka or the store is away it tries again for ever. When it
@@ -121,10 +128,7 @@ func (c *Copier) run(ctx context.Context) (copied bool, err error) {
 // copy runs reader and writer until one fails. A fault of the reader is returned once all
 // that was read before it is in Kafka.
 func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
-	src, err := c.openSource(s.info, canal.Position{Flavor: s.info.flavor, GTIDs: s.at.GTIDs})
-	if err != nil {
-		return false, sourceError(err, s.first)
-	}
+	src := c.openSource(canal.Position{Flavor: s.info.flavor, GTIDs: s.at.GTIDs})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	chunks := make(chan *chunk, 256)

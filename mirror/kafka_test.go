@@ -17,7 +17,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"notifymirror/canal"
 	"notifymirror/mirror/embedded"
 	"notifymirror/mirror/record"
 )
@@ -74,7 +73,8 @@ func (b *bench) copier(change ...func(*Copier)) *Copier {
 		b.t.Fatal(err)
 	}
 	c.readStore = func(context.Context) (storeInfo, error) { return b.script.info(b.storeID), nil }
-	c.openSource = func(_ storeInfo, at canal.Position) (source, error) { return b.script.from(at), nil }
+	c.openSource = b.script.from
+	c.connected = func() bool { return true }
 	for _, f := range change {
 		f(c)
 	}

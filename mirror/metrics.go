@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"notifymirror/canal"
 )
 
 // mostTopics is how many topics have a series of their own; the others share "other".
@@ -11,14 +13,13 @@ const mostTopics = 1000
 
 // storeMetrics are the metrics of one store's mirror, all with the label store.
 type storeMetrics struct {
-	connected, active prometheus.Gauge
+	active            prometheus.Gauge
 	foreign, messages prometheus.Counter
 	topicRecords      *prometheus.CounterVec
 	topicBytes        *prometheus.CounterVec
 	topicSeries       map[string]topicMetrics
 	unmirrored        prometheus.Counter
 	errors            *prometheus.CounterVec
-	reconnects        *prometheus.CounterVec
 	buffered          prometheus.Gauge
 	latency           prometheus.Histogram
 	transaction       prometheus.Histogram
@@ -30,7 +31,7 @@ type storeMetrics struct {
 type topicMetrics struct{ records, bytes prometheus.Counter }
 
 // newStoreMetrics registers a store's metrics.
-func newStoreMetrics(reg prometheus.Registerer, store string, lag *lag) (*storeMetrics, error) {
+func newStoreMetrics(reg prometheus.Registerer, store string, lag *lag, tailer func() canal.Stats) (*storeMetrics, error) {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
@@ -46,7 +47,6 @@ func newStoreMetrics(reg prometheus.Registerer, store string, lag *lag) (*storeM
 	transactions := counters("notify_mirror_transactions_total", "Source transactions read.", "kind")
 	skipped := counters("notify_mirror_skipped_total", "Messages read and not copied.", "reason")
 	m := &storeMetrics{
-		connected:    gauge("notify_mirror_connected", "1 while the binlog stream is open."),
 		active:       gauge("notify_mirror_active", "1 on the canald that copies the store."),
 		foreign:      transactions.WithLabelValues("foreign"),
 		messages:     transactions.WithLabelValues("message"),
@@ -55,7 +55,6 @@ func newStoreMetrics(reg prometheus.Registerer, store string, lag *lag) (*storeM
 		topicSeries:  make(map[string]topicMetrics),
 		unmirrored:   skipped.WithLabelValues("topic_excluded"),
 		errors:       counters("notify_mirror_errors_total", "Ends of a run of the mirror by a fault.", "stage"),
-		reconnects:   counters("notify_mirror_reconnects_total", "Binlog streams opened again.", "cause"),
 		buffered:     gauge("notify_mirror_buffered_bytes", "Memory of messages read and not yet acknowledged by Kafka."),
 		latency:      histogram("notify_mirror_latency_seconds", "Message taken by the store to acknowledged by Kafka."),
 		transaction:  histogram("notify_mirror_kafka_transaction_duration_seconds", "First record of a Kafka transaction to its commit."),
@@ -71,18 +70,34 @@ func newStoreMetrics(reg prometheus.Registerer, store string, lag *lag) (*storeM
 		m.halted.WithLabelValues(string(reason))
 	}
 	reg = prometheus.WrapRegistererWith(prometheus.Labels{"store": store}, reg)
-	for _, c := range []prometheus.Collector{
-		m.connected, m.active, transactions, m.topicRecords, m.topicBytes, skipped, m.errors, m.reconnects,
+	for _, c := range append(tailerMetrics(tailer), []prometheus.Collector{
+		m.active, transactions, m.topicRecords, m.topicBytes, skipped, m.errors,
 		m.buffered, m.latency, m.transaction, m.checkpointed, m.halted,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "notify_mirror_lag_seconds", Help: "Age of the last instant known to be wholly in Kafka.",
 		}, func() float64 { return lag.behind(time.Now()).Seconds() }),
-	} {
+	}...) {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// tailerMetrics are those that the Tailer counts.
+func tailerMetrics(stats func() canal.Stats) []prometheus.Collector {
+	cs := []prometheus.Collector{
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "notify_mirror_connected", Help: "1 while the binlog stream is open.",
+		}, func() float64 { return bool01(stats().Connected) }),
+	}
+	for _, cause := range canal.Causes() {
+		cs = append(cs, prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "notify_mirror_reconnects_total", Help: "Binlog streams opened again.",
+			ConstLabels: prometheus.Labels{"cause": string(cause)},
+		}, func() float64 { return float64(stats().Reconnects[cause]) }))
+	}
+	return cs
 }
 
 // topic returns the metrics of a topic, by its name in the store. One goroutine calls it.

@@ -71,12 +71,6 @@ func (s *script) add(ms ...scriptMessage) (ids []uuid.UUID) {
 	return ids
 }
 
-func (s *script) heartbeat() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.push(scriptTxn{kind: canal.Heartbeat})
-}
-
 func (s *script) end(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,6 +136,10 @@ func (s *scriptSource) txns(ctx context.Context) iter.Seq2[txn, error] {
 			}
 			if fail != nil {
 				yield(txn{}, fail)
+				return
+			}
+			beat := s.txn(scriptTxn{kind: canal.Heartbeat}, s.next)
+			if s.next > 0 && !yield(beat, nil) {
 				return
 			}
 			select {

@@ -29,6 +29,8 @@ type Status struct {
 	StoreID string    `json:"store_id,omitempty"`
 	State   State     `json:"state"`
 	Since   time.Time `json:"since"`
+	// Connected tells whether the binlog stream is open.
+	Connected bool `json:"connected"`
 	// Server, Flavor and Position say up to where the binlog is in Kafka.
 	Server     string `json:"server,omitempty"`
 	Flavor     string `json:"flavor,omitempty"`
@@ -100,11 +102,13 @@ func (b *board) read() Status {
 	return s
 }
 
-// ready is nil while the state is Copying.
+// ready is nil while the state is Copying and the binlog stream is open.
 func (s Status) ready() error {
 	switch {
-	case s.State == Copying:
+	case s.State == Copying && s.Connected:
 		return nil
+	case s.State == Copying:
+		return fmt.Errorf("mirror of store %s: the binlog stream is not open: see its log for the cause", s.Store)
 	case s.LastError != "":
 		return fmt.Errorf("mirror of store %s: %s: %s", s.Store, s.State, s.LastError)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/google/uuid"
@@ -27,17 +26,15 @@ type storeInfo struct {
 	server    canal.ServerID
 }
 
-// parseDSN returns the driver's configuration of a DSN, and the DSN without its password.
-func parseDSN(text string) (*mysql.Config, string, error) {
-	cfg, err := dsn.Parse(text)
-	if err != nil {
-		return nil, "", err
-	}
-	return cfg, dsn.Redact(cfg), nil
-}
+// parseDSN returns the driver's configuration of a DSN. Its errors never show the password.
+func parseDSN(text string) (*mysql.Config, error) { return dsn.Parse(text) }
 
 // readStore asks the store, over a connection of its own, who it is.
-func readStore(ctx context.Context, cfg *mysql.Config) (info storeInfo, err error) {
+// Its errors are halts when only an operator can mend them.
+func readStore(ctx context.Context, cfg *mysql.Config, tail canal.Config) (info storeInfo, err error) {
+	if info.flavor, info.server, err = inspect(ctx, tail); err != nil {
+		return storeInfo{}, err
+	}
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return storeInfo{}, fmt.Errorf("store: %w", err)
@@ -57,10 +54,7 @@ func readStore(ctx context.Context, cfg *mysql.Config) (info storeInfo, err erro
 	case err != nil:
 		return storeInfo{}, fmt.Errorf("store %s: %w", dsn.Redact(cfg), err)
 	}
-	info = storeInfo{id: in.StoreID, shards: in.Shards, installed: in.InstalledGTID}
-	if info.flavor, info.server, err = identify(ctx, db); err != nil {
-		return storeInfo{}, fmt.Errorf("store %s: %w", dsn.Redact(cfg), err)
-	}
+	info.id, info.shards, info.installed = in.StoreID, in.Shards, in.InstalledGTID
 	return info, nil
 }
 
@@ -68,21 +62,6 @@ func readStore(ctx context.Context, cfg *mysql.Config) (info storeInfo, err erro
 func isServerError(err error, codes ...uint16) bool {
 	var e *mysql.MySQLError
 	return errors.As(err, &e) && slices.Contains(codes, e.Number)
-}
-
-// identify returns the flavor and identity of a server, as canal gives them.
-func identify(ctx context.Context, db *sql.DB) (canal.Flavor, canal.ServerID, error) {
-	var version string
-	if err := db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
-		return "", "", err
-	}
-	var id string
-	if strings.Contains(version, "MariaDB") {
-		err := db.QueryRowContext(ctx, "SELECT CONCAT(@@gtid_domain_id, '-', @@server_id)").Scan(&id)
-		return canal.MariaDB, canal.ServerID(id), err
-	}
-	err := db.QueryRowContext(ctx, "SELECT @@server_uuid").Scan(&id)
-	return canal.MySQL, canal.ServerID(id), err
 }
 
 // isMessageTable tells whether a table holds messages.

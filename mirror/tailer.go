@@ -1,11 +1,57 @@
 package mirror
 
 import (
-	"errors"
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+
+	"github.com/go-sql-driver/mysql"
 
 	"notifymirror/canal"
 )
 
-func (c *Copier) openTailer(info storeInfo, at canal.Position) (source, error) {
-	return nil, errors.New("tailer: not there")
+// tailerConfig is how the binlog of a store is read.
+func tailerConfig(c Config, dsn *mysql.Config, log *slog.Logger) canal.Config {
+	t := canal.Config{
+		Addr: dsn.Addr, User: dsn.User, Password: dsn.Passwd, TLS: dsn.TLS,
+		ServerID: c.ServerID, Schema: dsn.DBName, Watch: isMessageTable,
+		SpoolDir: c.SpoolDir, SpoolLimit: int64(c.SpoolBytes), Logger: log,
+	}
+	if dsn.AllowFallbackToPlaintext {
+		t.TLS = nil
+	}
+	return t
+}
+
+// inspect asks the server for its identity and settings.
+func inspect(ctx context.Context, c canal.Config) (canal.Flavor, canal.ServerID, error) {
+	info, err := canal.Inspect(ctx, c)
+	if err != nil {
+		return "", "", sourceError(err, false)
+	}
+	if err := info.Check(); err != nil {
+		return "", "", sourceError(err, false)
+	}
+	return info.Flavor, info.Server, nil
+}
+
+// tailed is a Tailer at a position, as a source.
+type tailed struct {
+	tailer *canal.Tailer
+	from   canal.Position
+}
+
+func (s tailed) txns(ctx context.Context) iter.Seq2[txn, error] {
+	return func(yield func(txn, error) bool) {
+		for t, err := range s.tailer.Txns(ctx, s.from) {
+			if err != nil {
+				yield(txn{}, fmt.Errorf("binlog: %w", err))
+				return
+			}
+			if !yield(txn{t.Kind, t.GTID, t.CommitTime, t.Server, t.Rows(), t.After}, nil) {
+				return
+			}
+		}
+	}
 }

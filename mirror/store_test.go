@@ -1,0 +1,178 @@
+package mirror
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"notifymirror/notifyd/embedded"
+	"notifymirror/notifyd/embedded/dbtest"
+	"notifymirror/notifyd/schema"
+	"notifymirror/notifyd/schema/migrate"
+)
+
+// A storeBench is a bench whose binlog is a real server's.
+type storeBench struct {
+	*bench
+	server *embedded.DB
+	db     *sql.DB
+	next   []int64
+	ids    []uuid.UUID
+}
+
+func newStoreBench(t *testing.T, server *embedded.DB) *storeBench {
+	t.Helper()
+	dsn := dbtest.SchemaOn(t, server)
+	info, err := migrate.Migrate(t.Context(), dsn, migrate.Options{Shards: scriptShards})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &storeBench{bench: newBench(t), server: server}
+	if b.db, err = sql.Open("mysql", dsn); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.db.Close() })
+	b.storeID = info.StoreID
+	b.next = make([]int64, info.Shards)
+	for i := range b.next {
+		b.next[i] = 1<<posBits + 1
+	}
+	b.config.Stores = map[string]StoreConfig{"a": {DSN: b.account(dsn)}}
+	return b
+}
+
+// account makes an account with the mirror's grants alone, and returns its DSN.
+func (b *storeBench) account(dsn string) string {
+	b.t.Helper()
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	name := "mirror_" + b.storeID[:8]
+	for _, s := range []string{
+		"CREATE USER " + name + "@'127.0.0.1' IDENTIFIED BY 'secret'",
+		"GRANT REPLICATION SLAVE ON *.* TO " + name + "@'127.0.0.1'",
+		"GRANT SELECT ON " + cfg.DBName + ".store TO " + name + "@'127.0.0.1'",
+	} {
+		if _, err := b.db.Exec(s); err != nil {
+			b.t.Fatalf("%s: %v", s, err)
+		}
+	}
+	cfg.User, cfg.Passwd = name, "secret"
+	return cfg.FormatDSN()
+}
+
+// insert commits one transaction of n messages in a shard.
+func (b *storeBench) insert(shard, n int, topic string, body func(i int) []byte) {
+	b.t.Helper()
+	tx, err := b.db.Begin()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer tx.Rollback()
+	for first := 0; first < n; first += 500 {
+		var values []string
+		var args []any
+		for i := first; i < min(n, first+500); i++ {
+			id := uuid.Must(uuid.NewV7())
+			b.ids = append(b.ids, id)
+			values = append(values, "(?, ?, ?, ?, ?, ?, 1, "+schema.NowMicros+")")
+			args = append(args, b.next[shard], id[:], topic, fmt.Sprintf("k%d", i%20), `{"n":"v"}`, body(i))
+			b.next[shard]++
+		}
+		if _, err := tx.Exec("INSERT INTO "+schema.Message(shard)+" ("+schema.MessageColumnList+") VALUES "+strings.Join(values, ","), args...); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// realCopier makes a Copier with nothing replaced.
+func (b *storeBench) realCopier() *Copier {
+	b.t.Helper()
+	c, err := New(b.config, Deps{Logger: testLogger(b.t), Registerer: prometheus.NewPedanticRegistry()})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return c
+}
+
+// awaitSeq waits until every inserted message is in Kafka.
+func (b *storeBench) awaitSeq(c *Copier) {
+	b.t.Helper()
+	eventually(b.t, func() error {
+		if s := c.Status(); s.Seq != uint64(len(b.ids)) {
+			return fmt.Errorf("seq %d of %d: %+v", s.Seq, len(b.ids), s)
+		}
+		return nil
+	})
+}
+
+// checkIDs proves that the mirror holds the inserted messages once each, with every seq.
+func (b *storeBench) checkIDs() {
+	b.t.Helper()
+	got := b.oracle()
+	byID, bySeq := map[uuid.UUID]bool{}, map[uint64]uuid.UUID{}
+	for _, m := range got {
+		if byID[m.ID] {
+			b.t.Fatalf("message %s twice", m.ID)
+		}
+		byID[m.ID] = true
+		bySeq[m.Seq] = m.ID
+	}
+	for i, id := range b.ids {
+		if bySeq[uint64(i)+1] != id {
+			b.t.Fatalf("seq %d is %s, message %s was committed there", i+1, bySeq[uint64(i)+1], id)
+		}
+	}
+	if len(got) != len(b.ids) {
+		b.t.Fatalf("%d records for %d messages", len(got), len(b.ids))
+	}
+}
+
+func short(i int) []byte { return fmt.Appendf(nil, "body %d", i) }
+
+func TestRealBinlogIsCopiedFromTheInstallationOn(t *testing.T) {
+	b := newStoreBench(t, dbtest.Start(t))
+	b.insert(0, 10, "trades", short)
+	b.insert(1, 1200, "trades", short)
+	c := b.realCopier()
+	stop := b.run(c)
+	b.awaitSeq(c)
+	for i := range 20 {
+		b.insert(i%scriptShards, 1+i, "news", short)
+	}
+	b.awaitSeq(c)
+	eventually(t, c.Ready)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	b.insert(2, 50, "trades", short)
+	c = b.realCopier()
+	stop = b.run(c)
+	b.awaitSeq(c)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	b.checkIDs()
+}
+
+func TestStoreThatIsNotInstalledHaltsWithTheCommand(t *testing.T) {
+	b := newStoreBench(t, dbtest.Start(t))
+	if _, err := b.db.Exec("DELETE FROM store"); err != nil {
+		t.Fatal(err)
+	}
+	err := b.halts(b.realCopier())
+	var h *Halt
+	if !errors.As(err, &h) || !errors.Is(err, ErrConfig) || !strings.Contains(h.Repair, "notifyd migrate") {
+		t.Fatal(err)
+	}
+}
