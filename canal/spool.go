@@ -39,9 +39,9 @@ type chunk struct {
 const chunkHeader = 8
 
 type bufferLimits struct {
-	dir      string
-	memory   int64 // above it rows go to a file
-	disk     int64 // above it the transaction is refused
+	dir    string
+	memory int64 // above it rows go to a file
+	disk   int64 // above it the transaction is refused
 	// take waits for a share of the memory budget and returns how much it got: all that
 	// was asked for, or what can ever be had. give returns it.
 	take     func(bytes int64) (int64, error)
