@@ -102,7 +102,8 @@ func checkKafka(brokers []string) error {
 	client, err := sarama.NewClient(brokers, config)
 	if err != nil {
 		return daemon.WithExitCode(daemon.ExitUnreachable, fmt.Errorf(
-			"no Kafka at %s: %w: start Kafka, or correct kafka.brokers", strings.Join(brokers, ", "), err))
+			"no Kafka at %s: %s: start Kafka, or correct kafka.brokers", strings.Join(brokers, ", "),
+			strings.Join(strings.Fields(err.Error()), " "))) // the library's text has a line per broker
 	}
 	return client.Close()
 }

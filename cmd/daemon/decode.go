@@ -84,7 +84,7 @@ func (d *decoder) list(node ast.Node, v reflect.Value, path string) {
 func (d *decoder) leaf(node ast.Node, v reflect.Value, path string) {
 	raw, ok := scalar(node)
 	if !ok {
-		d.at(node, path+": must be a single value")
+		d.at(node, path+": must be a single value; text with a colon inside { } needs quotes")
 		return
 	}
 	text, expanded, err := expand(raw, d.env)

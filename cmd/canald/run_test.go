@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"notifymirror/cmd/daemon"
+	"notifymirror/mirror"
+	"notifymirror/mirror/embedded"
+	"notifymirror/notifyd/embedded/dbtest"
+	"notifymirror/notifyd/schema"
+	"notifymirror/notifyd/schema/migrate"
+)
+
+func TestMain(m *testing.M) { os.Exit(dbtest.Run(m)) }
+
+// configured writes a configuration and returns its path.
+func configured(t *testing.T, dsn string, brokers []string, more string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "canald.yaml")
+	text := fmt.Sprintf("stores: {a: {dsn: %q}}\nkafka: {brokers: [\"%s\"], allow_embedded: true}\n%s\n", dsn, strings.Join(brokers, `", "`), more)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func installed(t *testing.T) string {
+	t.Helper()
+	dsn := dbtest.Schema(t)
+	if _, err := migrate.Migrate(t.Context(), dsn, migrate.Options{Shards: 1}); err != nil {
+		t.Fatal(err)
+	}
+	return dsn
+}
+
+func TestWhatCanaldCannotStartWithIsOneLineAndACode(t *testing.T) {
+	good := installed(t)
+	wrong, err := mysql.ParseDSN(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong.Passwd = "PLANTED"
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	const free = "ops_listen: 127.0.0.1:0"
+	for name, c := range map[string]struct {
+		path string
+		code int
+		says string
+	}{
+		"Kafka away":         {configured(t, good, []string{"127.0.0.1:1", "127.0.0.1:2"}, free), daemon.ExitUnreachable, "no Kafka at 127.0.0.1:1, 127.0.0.1:2"},
+		"store away":         {configured(t, "u:PLANTED@tcp(127.0.0.1:1)/s", []string{"127.0.0.1:1"}, free), daemon.ExitUnreachable, "store a: no connection to tcp(127.0.0.1:1)"},
+		"wrong password":     {configured(t, wrong.FormatDSN(), []string{"127.0.0.1:1"}, free), daemon.ExitDenied, "a password was given"},
+		"no store installed": {configured(t, dbtest.Schema(t), []string{"127.0.0.1:1"}, free), daemon.ExitFailed, "notifyd migrate"},
+		"taken port":         {configured(t, good, []string{"127.0.0.1:1"}, "ops_listen: "+taken.Addr().String()), daemon.ExitFailed, "ops_listen"},
+		"unknown key":        {configured(t, good, []string{"127.0.0.1:1"}, "lingr: 5ms"), daemon.ExitUsage, `"lingr": the nearest known key is "linger"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stderr bytes.Buffer
+			code := daemon.Main(command(), []string{"--config", c.path, "--log-level", "error"}, &stderr)
+			line := stderr.String()
+			if code != c.code || !strings.HasPrefix(line, "canald: ") || !strings.Contains(line, c.says) {
+				t.Errorf("code %d, want %d; %s", code, c.code, line)
+			}
+			if strings.Count(line, "\n") != 1 || strings.Contains(line, "PLANTED") {
+				t.Errorf("not one line, or the password is shown: %q", line)
+			}
+		})
+	}
+}
+
+func TestCanaldCopiesAndShowsItsState(t *testing.T) {
+	dsn := installed(t)
+	kafka, err := embedded.Start(embedded.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kafka.Close()
+	port := freePort(t)
+	path := configured(t, dsn, kafka.Addrs(), "ops_listen: "+port)
+	ctx, signal := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, daemon.Flags{Config: path, LogLevel: "error"}) }()
+
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	_, err = db.Exec("INSERT INTO " + schema.Message(0) + " (" + schema.MessageColumnList +
+		") VALUES ((1 << 40) + 1, UNHEX('0198f0a0b0c07000800000000000000a'), 't', 'k', '', 'body', 1, 1795982530041389)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status mirror.Status
+	until(t, ended, func() bool {
+		code, body := get(port, "/status")
+		return code == http.StatusOK && json.Unmarshal(body, &status) == nil && status.Seq == 1
+	})
+	if code, body := get(port, "/readyz?verbose"); code != http.StatusOK || string(body) != "[+]process ok\n[+]mirror ok\n" {
+		t.Errorf("readyz: %d %s", code, body)
+	}
+	if _, body := get(port, "/metrics"); !bytes.Contains(body, []byte(`notify_mirror_messages_total{store="a",topic="t"} 1`)) {
+		t.Error("the record is not counted")
+	}
+	signal()
+	if err := <-ended; err != nil {
+		t.Errorf("a planned stop ends with %v", err)
+	}
+}
+
+// until waits for a condition while the daemon runs.
+func until(t *testing.T, ended <-chan error, condition func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(30 * time.Second)
+	for !condition() {
+		select {
+		case <-tick.C:
+		case err := <-ended:
+			t.Fatalf("canald ended: %v", err)
+		case <-deadline:
+			t.Fatal("not within 30 s")
+		}
+	}
+}
+
+// get returns code 0 when there is no answer.
+func get(address, path string) (int, []byte) {
+	client := http.Client{Timeout: 5 * time.Second}
+	answer, err := client.Get("http://" + address + path)
+	if err != nil {
+		return 0, nil
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return 0, nil
+	}
+	return answer.StatusCode, body
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
