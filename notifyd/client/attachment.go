@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -60,10 +59,10 @@ func (a *attachment) run(ctx context.Context, h *http.Client, attached func(brok
 	}()
 	first, err := st.Receive()
 	if err != nil {
-		return callError(a.addr, err)
+		return callError(a.addr, streamEnded(err))
 	}
 	if first.GetAttached() == nil {
-		return &Error{Addr: a.addr, cause: connect.NewError(connect.CodeUnimplemented, errors.New("first frame of the stream is not attached"))}
+		return callError(a.addr, connect.NewError(connect.CodeUnimplemented, errors.New("first frame of the stream is not attached")))
 	}
 	if ms := first.GetAttached().GetAckWaitMs(); ms > 0 {
 		a.ackWait.Store(int64(ms) * int64(time.Millisecond))
@@ -71,11 +70,8 @@ func (a *attachment) run(ctx context.Context, h *http.Client, attached func(brok
 	attached(first.GetAttached().GetBrokerId())
 	for {
 		resp, err := st.Receive()
-		if errors.Is(err, io.EOF) {
-			err = connect.NewError(connect.CodeUnavailable, errors.New("broker ended the stream"))
-		}
 		if err != nil {
-			return callError(a.addr, err)
+			return callError(a.addr, streamEnded(err))
 		}
 		a.receive(resp)
 	}

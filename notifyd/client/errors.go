@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 
 	"connectrpc.com/connect"
@@ -102,37 +103,39 @@ func (e *Error) permanent() bool {
 	return false
 }
 
-// callError turns what a call to addr returned into an *Error; nil stays nil.
+// callError turns what a call to addr returned into an *Error. What is not of
+// Connect, such as nil, stays what it is.
 func callError(addr string, err error) error {
-	if err == nil {
-		return nil
-	}
-	var already *Error
-	if errors.As(err, &already) {
+	var ce *connect.Error
+	if !errors.As(err, &ce) {
 		return err
 	}
-	var ce *connect.Error
-	if errors.As(err, &ce) {
-		for _, d := range ce.Details() {
-			v, verr := d.Value()
-			if verr != nil {
-				continue
-			}
-			if detail, ok := v.(*notifyv1.ErrorDetail); ok {
-				e := detailError(addr, detail)
-				e.cause = err
-				return e
-			}
+	for _, d := range ce.Details() {
+		v, verr := d.Value()
+		if verr != nil {
+			continue
+		}
+		if detail, ok := v.(*notifyv1.ErrorDetail); ok {
+			e := detailError(addr, detail)
+			e.cause = err
+			return e
 		}
 	}
 	e := &Error{Addr: addr, cause: err}
-	lost := ce == nil || ce.Code() == connect.CodeUnavailable
-	e.unreachable = dialFailed(err) || lost && !errors.Is(err, context.Canceled)
+	e.unreachable = dialFailed(err) || ce.Code() == connect.CodeUnavailable && !errors.Is(err, context.Canceled)
 	if dialFailed(err) {
 		e.Retryable = true
 		e.cause = dialCause(err)
 	}
 	return e
+}
+
+// streamEnded makes the end of a stream that should have gone on an error.
+func streamEnded(err error) error {
+	if errors.Is(err, io.EOF) {
+		return connect.NewError(connect.CodeUnavailable, errors.New("broker ended the stream"))
+	}
+	return err
 }
 
 // detailError is the *Error of a result on a stream.

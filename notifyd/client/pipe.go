@@ -42,10 +42,9 @@ func (p *Publisher) stream(ctx context.Context, h *http.Client, addr string) (an
 			if done {
 				return answered, nil
 			}
-			return answered, connect.NewError(connect.CodeUnavailable, errors.New("broker ended the stream"))
 		}
 		if err != nil {
-			return answered, err
+			return answered, streamEnded(err)
 		}
 		n, err := p.answer(addr, resp.GetResults())
 		answered += n

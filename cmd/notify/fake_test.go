@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	notifyv1 "notifymirror/notifyd/api/notify/v1"
+	"notifymirror/notifyd/api/notify/v1/notifyv1connect"
+	"notifymirror/notifyd/client"
+)
+
+// fakeBroker speaks the real protocol and keeps what it got in memory. A message
+// whose body holds "refuse" is refused.
+type fakeBroker struct {
+	notifyv1connect.UnimplementedMessagingHandler
+	notifyv1connect.UnimplementedAdminHandler
+	addr string
+
+	mu        sync.Mutex
+	published []*notifyv1.PublishRequest
+	subs      []*notifyv1.Subscription
+	settled   []string
+	deliver   []*notifyv1.Message // to everyone who subscribes
+	next      string              // of every list
+}
+
+func startBroker(t *testing.T) *fakeBroker {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fakeBroker{addr: ln.Addr().String()}
+	mux := http.NewServeMux()
+	mux.Handle(notifyv1connect.NewMessagingHandler(f))
+	mux.Handle(notifyv1connect.NewAdminHandler(f))
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{Handler: mux, Protocols: &protocols}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(ln)
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-done
+	})
+	return f
+}
+
+func (f *fakeBroker) take(r *notifyv1.PublishRequest) *notifyv1.PublishResult {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if strings.Contains(string(r.GetMessage().GetBody()), "refuse") {
+		return &notifyv1.PublishResult{Error: &notifyv1.ErrorDetail{Reason: client.ReasonTooLarge, Message: "body has 9 bytes, at most 3", Field: "body", Size: 9, Limit: 3}}
+	}
+	f.published = append(f.published, r)
+	return &notifyv1.PublishResult{Id: fmt.Sprintf("id-%d", len(f.published))}
+}
+
+func detailed(code connect.Code, d *notifyv1.ErrorDetail) error {
+	e := connect.NewError(code, errors.New(d.GetMessage()))
+	if detail, err := connect.NewErrorDetail(d); err == nil {
+		e.AddDetail(detail)
+	}
+	return e
+}
+
+func (f *fakeBroker) Publish(_ context.Context, r *connect.Request[notifyv1.PublishRequest]) (*connect.Response[notifyv1.PublishResponse], error) {
+	if r.Msg.GetMessage().GetTopic() == "missing" {
+		return nil, detailed(connect.CodeNotFound, &notifyv1.ErrorDetail{Reason: client.ReasonUnknownTopic, Message: `topic "missing" is not declared: notify topic create missing`})
+	}
+	if r.Msg.GetMessage().GetTopic() == "secret" {
+		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("denied"))
+	}
+	res := f.take(r.Msg)
+	if res.GetError() != nil {
+		return nil, detailed(connect.CodeInvalidArgument, res.GetError())
+	}
+	return connect.NewResponse(&notifyv1.PublishResponse{Id: res.GetId()}), nil
+}
+
+func (f *fakeBroker) PublishStream(_ context.Context, s *connect.BidiStream[notifyv1.PublishStreamRequest, notifyv1.PublishStreamResponse]) error {
+	for {
+		req, err := s.Receive()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		resp := &notifyv1.PublishStreamResponse{}
+		for _, p := range req.GetPublishes() {
+			resp.Results = append(resp.Results, f.take(p))
+		}
+		if err := s.Send(resp); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *fakeBroker) Subscribe(_ context.Context, s *connect.BidiStream[notifyv1.SubscribeRequest, notifyv1.SubscribeResponse]) error {
+	first, err := s.Receive()
+	if err != nil {
+		return err
+	}
+	if first.GetAttach().GetGroup() == "missing" {
+		return detailed(connect.CodeNotFound, &notifyv1.ErrorDetail{Reason: client.ReasonUnknownGroup, Message: `group "missing" does not exist: notify sub add --group missing --topic T`})
+	}
+	resp := &notifyv1.SubscribeResponse{}
+	f.mu.Lock()
+	for _, m := range f.deliver {
+		resp.Deliveries = append(resp.Deliveries, &notifyv1.Delivery{Token: []byte(m.GetId()), Attempt: 1, Message: m})
+	}
+	f.mu.Unlock()
+	if err := s.Send(&notifyv1.SubscribeResponse{Attached: &notifyv1.Attached{BrokerId: "b", AckWaitMs: 5000}}); err != nil {
+		return err
+	}
+	if err := s.Send(resp); err != nil {
+		return err
+	}
+	for {
+		req, err := s.Receive()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		f.mu.Lock()
+		for _, a := range req.GetAcks() {
+			f.settled = append(f.settled, "ack "+string(a))
+		}
+		for _, n := range req.GetNacks() {
+			f.settled = append(f.settled, "nack "+string(n.GetToken()))
+		}
+		f.mu.Unlock()
+	}
+}
+
+func (f *fakeBroker) ListBrokers(context.Context, *connect.Request[notifyv1.ListBrokersRequest]) (*connect.Response[notifyv1.ListBrokersResponse], error) {
+	return connect.NewResponse(&notifyv1.ListBrokersResponse{Brokers: []*notifyv1.BrokerInfo{{Id: "b", Address: f.addr}}}), nil
+}
+
+func (f *fakeBroker) ListTopics(_ context.Context, r *connect.Request[notifyv1.ListTopicsRequest]) (*connect.Response[notifyv1.ListTopicsResponse], error) {
+	no := false
+	return connect.NewResponse(&notifyv1.ListTopicsResponse{Next: f.next, Topics: []*notifyv1.Topic{
+		{Name: r.Msg.GetAfter() + "a", CreatedAtUs: 1}, {Name: "b", Mirrored: &no},
+	}}), nil
+}
+
+func (f *fakeBroker) GetTopic(_ context.Context, r *connect.Request[notifyv1.GetTopicRequest]) (*connect.Response[notifyv1.GetTopicResponse], error) {
+	return connect.NewResponse(&notifyv1.GetTopicResponse{Topic: &notifyv1.Topic{Name: r.Msg.GetName()}, Subscriptions: []*notifyv1.Subscription{{Group: "g"}}}), nil
+}
+
+func (f *fakeBroker) CreateTopic(_ context.Context, r *connect.Request[notifyv1.CreateTopicRequest]) (*connect.Response[notifyv1.CreateTopicResponse], error) {
+	return connect.NewResponse(&notifyv1.CreateTopicResponse{Topic: r.Msg.GetTopic()}), nil
+}
+
+func (f *fakeBroker) ListGroups(context.Context, *connect.Request[notifyv1.ListGroupsRequest]) (*connect.Response[notifyv1.ListGroupsResponse], error) {
+	return connect.NewResponse(&notifyv1.ListGroupsResponse{Groups: []*notifyv1.Group{{Name: "g", Topics: []string{"a", "b"}, InFlight: 3, Pending: 10000, PendingTruncated: true}}}), nil
+}
+
+func (f *fakeBroker) GetGroup(_ context.Context, r *connect.Request[notifyv1.GetGroupRequest]) (*connect.Response[notifyv1.GetGroupResponse], error) {
+	if r.Msg.GetName() == "missing" {
+		return nil, detailed(connect.CodeNotFound, &notifyv1.ErrorDetail{Reason: client.ReasonUnknownGroup, Message: "no such group"})
+	}
+	return connect.NewResponse(&notifyv1.GetGroupResponse{Group: &notifyv1.Group{Name: r.Msg.GetName(), Instances: []*notifyv1.Instance{{Name: "i", Peer: "p", Credit: 5}}}}), nil
+}
+
+func (f *fakeBroker) AddSubscription(_ context.Context, r *connect.Request[notifyv1.AddSubscriptionRequest]) (*connect.Response[notifyv1.AddSubscriptionResponse], error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.subs = append(f.subs, r.Msg.GetSubscription())
+	return connect.NewResponse(&notifyv1.AddSubscriptionResponse{Subscription: r.Msg.GetSubscription(), GroupCreated: true}), nil
+}
+
+func (f *fakeBroker) ListSubscriptions(context.Context, *connect.Request[notifyv1.ListSubscriptionsRequest]) (*connect.Response[notifyv1.ListSubscriptionsResponse], error) {
+	return connect.NewResponse(&notifyv1.ListSubscriptionsResponse{Subscriptions: []*notifyv1.Subscription{{Group: "g", Topic: "t"}}}), nil
+}
+
+// result is what a command line did.
+type result struct {
+	code     int
+	out, err string
+}
+
+// notify runs a command line against the broker.
+func (f *fakeBroker) notify(t *testing.T, stdin string, args ...string) result {
+	t.Helper()
+	return notify(t, stdin, append(args, "--server", f.addr)...)
+}
+
+func notify(t *testing.T, stdin string, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var out, errs bytes.Buffer
+	code := run(ctx, streams{in: strings.NewReader(stdin), out: &out, err: &errs}, args)
+	if ctx.Err() != nil {
+		t.Fatalf("notify %v did not end; stderr %q", args, errs.String())
+	}
+	return result{code, out.String(), errs.String()}
+}
+
+// want fails the test unless the command ended with code and printed exactly out.
+func (r result) want(t *testing.T, code int, out string) {
+	t.Helper()
+	if r.code != code || r.out != out {
+		t.Errorf("exit %d, stdout %q, stderr %q; want exit %d, stdout %q", r.code, r.out, r.err, code, out)
+	}
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	notifyv1 "notifymirror/notifyd/api/notify/v1"
+	"notifymirror/notifyd/api/notify/v1/notifyv1connect"
+)
+
+// groupJSON is a group in -o json.
+type groupJSON struct {
+	Name             string         `json:"name"`
+	Topics           []string       `json:"topics"`
+	Instances        []instanceJSON `json:"instances"`
+	InFlight         uint64         `json:"in_flight"`
+	Pending          uint64         `json:"pending"`
+	PendingTruncated bool           `json:"pending_truncated"`
+	CreatedAt        *time.Time     `json:"created_at,omitempty"`
+}
+
+type instanceJSON struct {
+	Name     string `json:"name"`
+	Peer     string `json:"peer"`
+	Credit   uint32 `json:"credit"`
+	InFlight uint32 `json:"in_flight"`
+}
+
+func groupItem(g *notifyv1.Group) groupJSON {
+	item := groupJSON{
+		Name: g.GetName(), Topics: g.GetTopics(), Instances: []instanceJSON{}, InFlight: g.GetInFlight(),
+		Pending: g.GetPending(), PendingTruncated: g.GetPendingTruncated(), CreatedAt: timeOrNil(g.GetCreatedAtUs()),
+	}
+	if item.Topics == nil {
+		item.Topics = []string{}
+	}
+	for _, i := range g.GetInstances() {
+		item.Instances = append(item.Instances, instanceJSON{i.GetName(), i.GetPeer(), i.GetCredit(), i.GetInFlight()})
+	}
+	return item
+}
+
+// pending shows a count, with "+" when it stopped counting.
+func (g groupJSON) pending() string {
+	n := strconv.FormatUint(g.Pending, 10)
+	if g.PendingTruncated {
+		n += "+"
+	}
+	return n
+}
+
+func (a *app) groupCommand() *cobra.Command {
+	return a.parent("group", "List and show consumer groups", a.groupLs(), a.groupShow())
+}
+
+func (a *app) groupLs() *cobra.Command {
+	var p page
+	return p.flags(&cobra.Command{
+		Use: "ls", Short: "List groups, with what the asked broker knows of them", Args: cobra.NoArgs,
+		RunE: a.action(func(cmd *cobra.Command, _ []string) error {
+			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
+				r, err := admin.ListGroups(ctx, connect.NewRequest(&notifyv1.ListGroupsRequest{After: p.after, Limit: p.limit}))
+				if err != nil {
+					return err
+				}
+				l := list{name: "groups", columns: []string{"group", "topics", "instances", "in flight", "pending"}, next: r.Msg.GetNext()}
+				for _, g := range r.Msg.GetGroups() {
+					item := groupItem(g)
+					l.add(item, item.Name, strings.Join(item.Topics, ","), strconv.Itoa(len(item.Instances)), strconv.FormatUint(item.InFlight, 10), item.pending())
+				}
+				return a.print(l)
+			})
+		}),
+	})
+}
+
+func (a *app) groupShow() *cobra.Command {
+	return &cobra.Command{
+		Use: "show GROUP", Short: "Show a group, its instances and what waits for it", Args: cobra.ExactArgs(1),
+		RunE: a.action(func(cmd *cobra.Command, args []string) error {
+			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
+				r, err := admin.GetGroup(ctx, connect.NewRequest(&notifyv1.GetGroupRequest{Name: args[0]}))
+				if err != nil {
+					return err
+				}
+				item := groupItem(r.Msg.GetGroup())
+				pairs := []string{
+					"group", item.Name, "topics", strings.Join(item.Topics, ","), "in flight", strconv.FormatUint(item.InFlight, 10),
+					"pending", item.pending(), "created", micros(r.Msg.GetGroup().GetCreatedAtUs()),
+				}
+				for _, i := range item.Instances {
+					pairs = append(pairs, "instance", fmt.Sprintf("%s at %s, %d of %d in flight", i.Name, i.Peer, i.InFlight, i.Credit))
+				}
+				return a.printOne(item, pairs...)
+			})
+		}),
+	}
+}

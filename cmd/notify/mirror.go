@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"notifymirror/cmd/daemon"
+	"notifymirror/mirror"
+)
+
+func (a *app) mirrorCommand() *cobra.Command {
+	return a.parent("mirror", "Look at the mirror in Kafka", a.mirrorStatus(), a.mirrorTail())
+}
+
+func (a *app) mirrorStatus() *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "Show how far the mirror has come; asks canald at --ops", Args: cobra.NoArgs,
+		RunE: a.action(func(cmd *cobra.Command, _ []string) error {
+			raw, err := a.fetchStatus(cmd.Context())
+			if err != nil {
+				return err
+			}
+			var s mirror.Status
+			if err := json.Unmarshal(raw, &s); err != nil {
+				return fmt.Errorf("status of canald at %s: %w", a.ops, err)
+			}
+			if err := a.printStatus(s, raw); err != nil {
+				return err
+			}
+			if s.State == mirror.Halted {
+				return fmt.Errorf("the mirror has halted: %s; %s", s.LastError, s.Repair)
+			}
+			return nil
+		}),
+	}
+}
+
+func (a *app) printStatus(s mirror.Status, raw json.RawMessage) error {
+	pairs := []string{
+		"store", s.Store, "state", fmt.Sprintf("%s since %s", s.State, s.Since.UTC().Format(time.RFC3339)),
+		"server", s.Server + " " + s.Flavor, "position", s.Position,
+		"generation", strconv.FormatUint(s.Generation, 10), "seq", strconv.FormatUint(s.Seq, 10),
+		"lag", fmt.Sprintf("%.3f s", s.LagSeconds), "checkpoint", clock(s.CheckpointAt),
+	}
+	for i, shard := range s.Shards {
+		pairs = append(pairs, fmt.Sprintf("shard %d", i), shard)
+	}
+	if s.LastError != "" {
+		pairs = append(pairs, "last error", s.LastError, "at", clock(s.LastErrorAt))
+	}
+	if s.Repair != "" {
+		pairs = append(pairs, "repair", s.Repair)
+	}
+	return a.printOne(raw, pairs...)
+}
+
+// fetchStatus gets /status from canald's ops address.
+func (a *app) fetchStatus(ctx context.Context) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.ops+"/status", nil)
+	if err != nil {
+		return nil, usageError(fmt.Errorf("--ops %s: want host:port", a.ops))
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, daemon.WithExitCode(daemon.ExitUnreachable,
+			fmt.Errorf("canald at %s cannot be reached: %s; --ops or NOTIFY_OPS names another", a.ops, shortCause(err)))
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return nil, fmt.Errorf("status of canald at %s: %w", a.ops, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("canald at %s has no status yet: %s", a.ops, resp.Status)
+	}
+	if !json.Valid(body) {
+		return nil, errors.New(a.ops + " is not the ops address of canald: /status is not JSON")
+	}
+	return body, nil
+}
