@@ -17,6 +17,9 @@ import (
 	"notifymirror/canal"
 )
 
+// abortGrace is how long a planned stop tries to abort the open Kafka transaction.
+const abortGrace = 500 * time.Millisecond
+
 // A Copier copies one store's committed messages into Kafka, exactly once and in order.
 // A canald runs one per store.
 type Copier struct {
@@ -153,7 +156,7 @@ func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
 		return copied, sourceError(readErr, s.first)
 	}
 	if errors.Is(writeErr, context.Canceled) {
-		grace, stop := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		grace, stop := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)
 		defer stop()
 		s.producer.abort(grace)
 		return copied, writeErr
@@ -221,7 +224,7 @@ func (c *Copier) judge(ctx context.Context, s *start, err error) error {
 	if saved.checkpoint == nil || saved.checkpoint.Writer != c.writer {
 		return rival
 	}
-	return err
+	return fmt.Errorf("kafka transaction: timed out after %s: %w", p.age.Round(time.Millisecond), err)
 }
 
 // backoff waits longer each time, from 100 ms to 5 s, with jitter.

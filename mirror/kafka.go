@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -17,14 +18,24 @@ import (
 // kafka is a connection to a Kafka cluster, for one run of a store's mirror. Its calls are
 // bounded by the timeouts in saramaConfig; sarama takes no context.
 type kafka struct {
-	client sarama.Client
-	admin  sarama.ClusterAdmin
+	client  sarama.Client
+	admin   sarama.ClusterAdmin
+	closing *atomic.Bool
 }
 
 // saramaConfig is sarama's configuration. A wait that sarama makes inside is at most
 // (attempts x timeout) long, so that a dead broker is noticed before the transaction
-// times out a second time. d is nil but in tests.
-func saramaConfig(c Config, transactionalID string, d dialer) *sarama.Config {
+// times out a second time; once closing it pauses no more between attempts. d is nil but
+// in tests.
+func saramaConfig(c Config, transactionalID string, d dialer, closing *atomic.Bool) *sarama.Config {
+	pause := func(backoff func(retries, most int) time.Duration) func(int, int) time.Duration {
+		return func(retries, most int) time.Duration {
+			if closing.Load() {
+				return 0
+			}
+			return backoff(retries, most)
+		}
+	}
 	s := sarama.NewConfig()
 	s.ClientID = c.Kafka.ClientID
 	s.Version = sarama.V2_8_0_0
@@ -38,17 +49,19 @@ func saramaConfig(c Config, transactionalID string, d dialer) *sarama.Config {
 	}
 	s.Metadata.AllowAutoTopicCreation = false
 	s.Metadata.Retry.Max = 2
+	s.Metadata.Retry.BackoffFunc = pause(retryBackoff)
 	s.Producer.Idempotent = true
 	s.Producer.RequiredAcks = sarama.WaitForAll
 	s.Producer.Partitioner = sarama.NewManualPartitioner
 	s.Producer.Return.Successes = true
 	s.Producer.Return.Errors = true
 	s.Producer.Retry.Max = 3
+	s.Producer.Retry.BackoffFunc = pause(retryBackoff)
 	s.Producer.MaxMessageBytes = maxTopicBytes + topicOverhead
 	s.Producer.Transaction.ID = transactionalID
 	s.Producer.Transaction.Timeout = c.TransactionTimeout
 	s.Producer.Transaction.Retry.Max = 20
-	s.Producer.Transaction.Retry.BackoffFunc = transactionBackoff
+	s.Producer.Transaction.Retry.BackoffFunc = pause(transactionBackoff)
 	s.Admin.Timeout = c.TransactionTimeout
 	return s
 }
@@ -59,9 +72,12 @@ func transactionBackoff(retries, _ int) time.Duration {
 	return min(2*time.Millisecond<<min(retries, 10), 250*time.Millisecond)
 }
 
+func retryBackoff(int, int) time.Duration { return 250 * time.Millisecond }
+
 // dial connects; the caller closes.
 func dial(c Config, transactionalID string, d dialer) (*kafka, error) {
-	client, err := sarama.NewClient(c.Kafka.Brokers, saramaConfig(c, transactionalID, d))
+	closing := new(atomic.Bool)
+	client, err := sarama.NewClient(c.Kafka.Brokers, saramaConfig(c, transactionalID, d, closing))
 	if err != nil {
 		return nil, fmt.Errorf("kafka %s: %w", strings.Join(c.Kafka.Brokers, ","), err)
 	}
@@ -69,10 +85,16 @@ func dial(c Config, transactionalID string, d dialer) (*kafka, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("kafka %s: %w", strings.Join(c.Kafka.Brokers, ","), err), client.Close())
 	}
-	return &kafka{client: client, admin: admin}, nil
+	return &kafka{client: client, admin: admin, closing: closing}, nil
 }
 
-func (k *kafka) close() error { return k.client.Close() }
+func (k *kafka) close() error {
+	k.closing.Store(true)
+	if err := k.client.Close(); err != nil {
+		return fmt.Errorf("kafka: close: %w", err)
+	}
+	return nil
+}
 
 // topicInfo is a topic as Kafka knows it.
 type topicInfo struct {

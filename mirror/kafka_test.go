@@ -30,6 +30,11 @@ func testBrokers(t *testing.T) []string {
 	if addr := os.Getenv("NOTIFY_TEST_KAFKA"); addr != "" {
 		return strings.Split(addr, ",")
 	}
+	return []string{startEmbedded(t)}
+}
+
+func startEmbedded(t *testing.T) string {
+	t.Helper()
 	k, err := embedded.Start(embedded.Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +44,7 @@ func testBrokers(t *testing.T) []string {
 			t.Error(err)
 		}
 	})
-	return k.Addrs()
+	return k.Addrs()[0]
 }
 
 // A bench is a script, a Kafka, and as many Copiers as the test starts.

@@ -157,12 +157,14 @@ func (p *producer) abort(ctx context.Context) {
 }
 
 // close ends the producer; an open transaction is left for Kafka, or the next producer of
-// the transactional id, to abort. It waits until
-// sarama let go of every message, at most as long as its timeouts and retries take.
-func (p *producer) close() {
-	p.async.AsyncClose()
+// the transactional id, to abort. It closes k first, so that sarama need not wait for
+// answers; sarama must not be closed while it ends a transaction.
+func (p *producer) close(k *kafka) error {
+	err := k.close()
 	p.commits.Wait()
+	p.async.AsyncClose()
 	p.drains.Wait()
+	return err
 }
 
 // fenced tells whether an error means that the transactional id was initialised again, by

@@ -74,15 +74,13 @@ func (c *Copier) open(ctx context.Context) (s *start, err error) {
 	return s, verifyTopics(s.topics, s.kafka)
 }
 
-// close ends what was opened; sarama's client belongs to the producer once there is one.
+// close ends what was opened.
 func (s *start) close() error {
-	if s.producer != nil {
-		s.producer.close()
-	}
-	if s.kafka != nil {
-		if err := s.kafka.close(); err != nil && !errors.Is(err, sarama.ErrClosedClient) {
-			return fmt.Errorf("kafka: close: %w", err)
-		}
+	switch {
+	case s.producer != nil:
+		return s.producer.close(s.kafka)
+	case s.kafka != nil:
+		return s.kafka.close()
 	}
 	return nil
 }

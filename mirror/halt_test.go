@@ -1,0 +1,276 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"notifymirror/canal"
+	"notifymirror/notifyd/schema"
+)
+
+// mustHalt runs a Copier until it halts, and checks that the operator is told.
+func (b *bench) mustHalt(c *Copier, sentinel error, reason Reason, says ...string) {
+	b.t.Helper()
+	err := b.halts(c)
+	var h *Halt
+	if !errors.As(err, &h) || !errors.Is(err, sentinel) || h.Reason != reason {
+		b.t.Fatalf("ended with %v, want %v", err, sentinel)
+	}
+	text := h.Error()
+	for _, part := range append(says, h.Repair) {
+		if !strings.Contains(text, part) || part == "" || strings.Contains(text, "\n") {
+			b.t.Fatalf("%q does not say %q in one line", text, part)
+		}
+	}
+	if s := c.Status(); s.State != Halted || s.HaltedReason != reason || s.Repair == "" || c.Ready() == nil {
+		b.t.Fatalf("status %+v", s)
+	}
+}
+
+// copied runs a Copier until the whole script is in Kafka, and stops it.
+func (b *bench) copied() {
+	b.t.Helper()
+	c := b.copier()
+	stop := b.run(c)
+	b.await(c)
+	if err := stop(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.check()
+}
+
+// admin is an independent client for what operators do to Kafka.
+func (b *bench) admin() *kadm.Client {
+	b.t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(cl.Close)
+	return kadm.NewClient(cl)
+}
+
+func (b *bench) deleteTopic(name string) {
+	b.t.Helper()
+	admin := b.admin()
+	if _, err := admin.DeleteTopic(b.t.Context(), name); err != nil {
+		b.t.Fatal(err)
+	}
+	eventually(b.t, func() error {
+		topics, err := admin.ListTopics(b.t.Context(), name)
+		if err == nil && topics.Has(name) && !errors.Is(topics[name].Err, context.Canceled) && topics[name].Err == nil {
+			return fmt.Errorf("topic %s is still there", name)
+		}
+		return err
+	})
+}
+
+func (b *bench) createTopic(name string, partitions int32, config map[string]string) {
+	b.t.Helper()
+	settings := map[string]*string{}
+	for k, v := range config {
+		settings[k] = kadm.StringPtr(v)
+	}
+	if _, err := b.admin().CreateTopic(b.t.Context(), partitions, 1, settings, name); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestLostCheckpointTopicIsNoFirstStart(t *testing.T) {
+	b := newBench(t)
+	b.script.random(newRand(t), 20, 20, "trades")
+	b.copied()
+	b.deleteTopic(checkpointTopic(b.storeID))
+	b.mustHalt(b.copier(), ErrCheckpointLost, ReasonCheckpoint, b.storeID)
+}
+
+func TestEmptiedCheckpointTopicIsNoFirstStart(t *testing.T) {
+	b := newBench(t)
+	b.script.add(scriptMessage{topic: "trades", unmirrored: true})
+	b.copied()
+	topic := checkpointTopic(b.storeID)
+	ends, err := b.admin().ListEndOffsets(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.admin().DeleteRecords(t.Context(), ends.Offsets()); err != nil {
+		t.Fatal(err)
+	}
+	b.mustHalt(b.copier(), ErrCheckpointLost, ReasonCheckpoint, topic)
+}
+
+func TestCheckpointTopicMustBeCompacted(t *testing.T) {
+	b := newBench(t)
+	b.createTopic(checkpointTopic(b.storeID), 1, map[string]string{"cleanup.policy": "delete"})
+	b.mustHalt(b.copier(), ErrCheckpointTopic, ReasonCheckpoint, "cleanup.policy=compact")
+}
+
+func TestCheckpointOfANewerProgramIsNotTouched(t *testing.T) {
+	b := newBench(t)
+	topic := checkpointTopic(b.storeID)
+	b.createTopic(topic, 1, map[string]string{"cleanup.policy": "compact"})
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	r := &kgo.Record{Topic: topic, Key: []byte(checkpointKey), Value: []byte(`{"v":2}`)}
+	if err := cl.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	b.mustHalt(b.copier(), ErrCheckpointFormat, ReasonCheckpoint, "version 2")
+}
+
+func TestTopicMadeAnewHalts(t *testing.T) {
+	b := newBench(t)
+	b.script.random(newRand(t), 20, 20, "trades")
+	b.copied()
+	b.deleteTopic(b.prefix + "trades")
+	b.mustHalt(b.copier(), ErrTopicChanged, ReasonTopic, b.prefix+"trades")
+	b.createTopic(b.prefix+"trades", 3, nil)
+	b.mustHalt(b.copier(), ErrTopicChanged, ReasonTopic, b.prefix+"trades")
+}
+
+// A topic may have any number of partitions when it enters, and keeps that number when
+// Kafka's grows: a key stays where it is.
+func TestPartitionCountIsTheRecordedOne(t *testing.T) {
+	b := newBench(t)
+	name := b.prefix + "trades"
+	b.createTopic(name, 2, nil)
+	b.script.random(newRand(t), 10, 20, "trades")
+	b.copied()
+	if _, err := b.admin().UpdatePartitions(t.Context(), 7, name); err != nil {
+		t.Fatal(err)
+	}
+	b.script.random(newRand(t), 10, 20, "trades")
+	b.copied()
+	keys := map[string]int32{}
+	for _, m := range b.oracle() {
+		if p, ok := keys[string(m.Key)]; ok && p != m.partition || m.partition > 1 {
+			t.Fatalf("key %s is in partitions %d and %d", m.Key, p, m.partition)
+		}
+		keys[string(m.Key)] = m.partition
+	}
+}
+
+// An over-size record would abort every transaction that it is in; what is before it must
+// arrive, and the rest once the limit is raised as the error says.
+func TestTooLargeRecordHaltsWithTheCommandAndGoesOnAfterIt(t *testing.T) {
+	b := newBench(t)
+	name := b.prefix + "trades"
+	b.createTopic(name, 1, map[string]string{"max.message.bytes": "2000"})
+	b.script.random(newRand(t), 10, 20, "trades")
+	b.script.add(scriptMessage{topic: "trades", key: "a"}, scriptMessage{topic: "trades", key: "b", body: make([]byte, 3000)},
+		scriptMessage{topic: "trades", key: "c"})
+	c := b.copier()
+	b.mustHalt(c, ErrTooLarge, ReasonTooLarge, "kafka-configs.sh", name, "max.message.bytes=")
+	if got, want := c.Status().Position, fmt.Sprintf("0-1-%d", 10); got != want {
+		t.Fatalf("the mirror came to %s, not to %s before the transaction", got, want)
+	}
+	limit := c.Status().Repair[strings.Index(c.Status().Repair, "max.message.bytes=")+len("max.message.bytes="):]
+	if _, err := b.admin().AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "max.message.bytes", Value: &limit}}, name); err != nil {
+		t.Fatal(err)
+	}
+	b.copied()
+}
+
+// Small records together must not make a batch that the topic refuses.
+func TestBatchStaysWithinTheTopicsLimit(t *testing.T) {
+	b := newBench(t)
+	b.createTopic(b.prefix+"trades", 1, map[string]string{"max.message.bytes": "3000"})
+	var ms []scriptMessage
+	for range 200 {
+		ms = append(ms, scriptMessage{topic: "trades", key: "a", body: make([]byte, 700)})
+	}
+	b.script.add(ms...)
+	b.copied()
+}
+
+func TestMessageOutOfOrderHalts(t *testing.T) {
+	for _, step := range []int64{-1, 1} {
+		t.Run(fmt.Sprintf("step %d", step), func(t *testing.T) {
+			b := newBench(t)
+			b.script.random(newRand(t), 20, 20, "trades")
+			b.script.add(scriptMessage{shard: 2, topic: "trades"})
+			b.script.next[2] += step
+			b.script.add(scriptMessage{shard: 2, topic: "trades"})
+			b.mustHalt(b.copier(), ErrOrder, ReasonOrder, "shard 2")
+		})
+	}
+}
+
+func TestRowWithoutItsBodyHalts(t *testing.T) {
+	for _, column := range []int{schema.MessageBody, schema.MessageTopic, schema.MessageID} {
+		b := newBench(t)
+		b.script.add(scriptMessage{topic: "trades"})
+		b.script.txns[0].rows[0].Values[column] = canal.Value{Null: true}
+		b.mustHalt(b.copier(), ErrRow, ReasonRow, schema.MessageColumns()[column])
+	}
+}
+
+func TestHeadersThatNobodyMayWriteHalt(t *testing.T) {
+	b := newBench(t)
+	b.script.add(scriptMessage{topic: "trades", headers: `{"notify-seq":"7"}`})
+	b.mustHalt(b.copier(), ErrRow, ReasonRow, "notify-seq")
+}
+
+func TestOtherServerHalts(t *testing.T) {
+	b := newBench(t)
+	b.script.random(newRand(t), 5, 20, "trades")
+	b.copied()
+	b.script.server = "0-2"
+	b.mustHalt(b.copier(), ErrServerChanged, ReasonServer, "0-2")
+}
+
+// The server may also change while the stream is open.
+func TestTransactionOfAnotherServerHalts(t *testing.T) {
+	b := newBench(t)
+	b.script.add(scriptMessage{topic: "trades"})
+	c := b.copier()
+	c.readStore = func(context.Context) (storeInfo, error) {
+		info := b.script.info(b.storeID)
+		info.server = "0-9"
+		return info, nil
+	}
+	b.mustHalt(c, ErrServerChanged, ReasonServer, "0-9")
+}
+
+func TestTwoTopicsThatKafkaCannotTellApartHalt(t *testing.T) {
+	b := newBench(t)
+	b.script.add(scriptMessage{topic: "a.b"}, scriptMessage{topic: "a_b"})
+	b.mustHalt(b.copier(), ErrTopicName, ReasonTopic, "a.b", "a_b")
+}
+
+func TestFaultsOfTheBinlogHaltWithTheirOwnText(t *testing.T) {
+	for _, test := range []struct {
+		err      error
+		sentinel error
+		reason   Reason
+	}{
+		{canal.ErrPurged, ErrPurged, ReasonPurged},
+		{canal.ErrAheadOfServer, ErrCheckpointAhead, ReasonAhead},
+		{canal.ErrPartialRow, ErrRow, ReasonRow},
+		{canal.ErrTextDML, ErrStream, ReasonUnknownEvent},
+		{canal.ErrGrant, ErrConfig, ReasonConfig},
+	} {
+		b := newBench(t)
+		b.script.random(newRand(t), 10, 20, "trades")
+		b.script.end(&canal.StopError{Reason: test.err, What: "as scripted", Mend: "do this"})
+		b.mustHalt(b.copier(), test.sentinel, test.reason, "as scripted")
+		b.check() // what came before is in Kafka
+	}
+}
+
+func TestEmbeddedKafkaIsRefusedUnlessAllowed(t *testing.T) {
+	b := newBench(t)
+	b.config.Kafka.AllowEmbedded = false
+	b.brokers = []string{startEmbedded(t)}
+	b.config.Kafka.Brokers = b.brokers
+	b.mustHalt(b.copier(), ErrConfig, ReasonConfig, "kafka.allow_embedded")
+}
