@@ -19,9 +19,10 @@ const connectTimeout = 5 * time.Second
 // ErrInvalid is wrapped by every error of Parse.
 var ErrInvalid = errors.New("invalid store address")
 
-// Parse returns the driver's configuration for an address, with a time limit for dialling.
-// Its errors wrap ErrInvalid and quote nothing of the address: where it does not parse,
-// any part of it may be the password.
+// Parse returns the driver's configuration for an address, with a time limit for dialling,
+// and without the driver's own log, which would write past ours. Its errors wrap ErrInvalid
+// and quote nothing of the address: where it does not parse, any part of it may be the
+// password.
 func Parse(address string) (*mysql.Config, error) {
 	cfg, err := mysql.ParseDSN(address)
 	switch {
@@ -39,6 +40,7 @@ func Parse(address string) (*mysql.Config, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = connectTimeout
 	}
+	cfg.Logger = &mysql.NopLogger{}
 	return cfg, nil
 }
 

@@ -180,6 +180,26 @@ func TestInstalledStoreNeedsNoRightToCreate(t *testing.T) {
 	}
 }
 
+func TestLockIsFreeAfterwardsThoughThePoolStaysOpen(t *testing.T) {
+	db := pool(t, dbtest.Schema(t))
+	db.SetMaxIdleConns(10) // none is closed
+	if _, err := MigrateDB(t.Context(), db, Options{Shards: 1}); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	name, err := lockName(t.Context(), conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if free := count(t, db, "SELECT IS_FREE_LOCK('"+name+"')"); free != 1 {
+		t.Errorf("IS_FREE_LOCK: %d", free)
+	}
+}
+
 func TestWaitForTheLockEndsWithTheContext(t *testing.T) {
 	db := pool(t, dbtest.Schema(t))
 	holder, err := db.Conn(t.Context())

@@ -99,12 +99,12 @@ func TestEveryFaultOfTheAddressHasItsOwnLineAndCode(t *testing.T) {
 
 func TestEveryBadSettingOfAServerIsReportedAtOnce(t *testing.T) {
 	server := dbtest.Private(t, embedded.Config{Extra: []string{
-		"--binlog-format=STATEMENT", "--binlog-row-metadata=NO_LOG", "--sync-binlog=0",
+		"--binlog-format=STATEMENT", "--binlog-row-metadata=MINIMAL", "--sync-binlog=0",
 		"--innodb-flush-log-at-trx-commit=2", "--max-allowed-packet=2M", "--binlog-do-db=other", "--read-only",
 	}})
 	report := Check(t.Context(), server.DSN("notify"), Options{Role: Broker})
 	assertLines(t, report,
-		[]string{"is read-only (read_only=ON)", "binlog_format=STATEMENT", "binlog_row_metadata=", "binlog_do_db=other", "max_allowed_packet=2097152"},
+		[]string{"is read-only (read_only=ON)", "binlog_format=STATEMENT", "binlog_row_metadata=MINIMAL", "binlog_do_db=other", "max_allowed_packet=2097152"},
 		[]string{"sync_binlog=0", "innodb_flush_log_at_trx_commit=2"})
 	if names := schemas(t, server); names != "" {
 		t.Errorf("schemas after the check: %s", names)
