@@ -1,11 +1,113 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"notifymirror/cmd/daemon"
+	"notifymirror/stream"
 )
 
+// tailFlags are those of mirror tail.
+type tailFlags struct {
+	from, to string
+	count    int
+	prefix   string
+}
+
 func (a *app) mirrorTail() *cobra.Command {
-	return &cobra.Command{Use: "tail TOPIC", Args: cobra.ExactArgs(1), RunE: a.action(func(*cobra.Command, []string) error { return errors.New("x") })}
+	var f tailFlags
+	cmd := &cobra.Command{
+		Use:   "tail TOPIC",
+		Short: "Print a topic's messages as they are in the mirror",
+		Long: `Print a topic's messages as they are in the mirror in Kafka, each partition in
+order: partition, offset, time, key, body. Only committed records, and nothing is
+remembered: this is no consumer group.`,
+		Example: `  notify mirror tail orders
+  notify mirror tail orders --from oldest --count 10 -o jsonl
+  notify mirror tail orders --from 2026-11-29T14:00:00Z --to newest`,
+		Args: cobra.ExactArgs(1),
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.from, "from", "newest", "oldest, newest, an offset, a time such as 2026-11-29T14:00:00Z, or how long ago, such as 15m")
+	fl.StringVar(&f.to, "to", "", "end there; the same forms (default: never)")
+	fl.IntVar(&f.count, "count", 0, "end after so many; 0: never")
+	fl.StringVar(&f.prefix, "prefix", "notify.", "prefix of the mirror's topics in Kafka")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		cfg := stream.Config{Brokers: []string{a.kafka}, Topics: args, Prefix: f.prefix}
+		now := time.Now()
+		var err error
+		if cfg.Start, err = stream.ParsePosition(f.from, now); err != nil {
+			return fmt.Errorf("--from: %w", err)
+		}
+		if f.to != "" {
+			if cfg.End, err = stream.ParsePosition(f.to, now); err != nil {
+				return fmt.Errorf("--to: %w", err)
+			}
+		}
+		return a.action(func(cmd *cobra.Command, _ []string) error { return a.tail(cmd.Context(), cfg, f.count) })(cmd, args)
+	}
+	return cmd
+}
+
+// tail prints records until ctx ends, the end is reached, or enough were printed.
+func (a *app) tail(ctx context.Context, cfg stream.Config, count int) error {
+	ctx, enough := context.WithCancel(ctx)
+	defer enough()
+	var mu sync.Mutex
+	printed := 0
+	var broken error
+	cfg.Handler = func(_ context.Context, r stream.Record) error {
+		mu.Lock() // partitions are handled side by side
+		defer mu.Unlock()
+		if broken != nil || count > 0 && printed == count {
+			return nil
+		}
+		if broken = a.printRecord(r); broken != nil {
+			enough()
+			return nil
+		}
+		if printed++; printed == count {
+			enough()
+		}
+		return nil
+	}
+	c, err := stream.New(cfg)
+	if err != nil {
+		return usageError(err)
+	}
+	err = c.Run(ctx)
+	switch {
+	case broken != nil:
+		return fmt.Errorf("writing: %w", broken)
+	case errors.Is(err, stream.ErrUnreachable):
+		return daemon.WithExitCode(daemon.ExitUnreachable, fmt.Errorf("%w; \"notify dev\" starts one here, --kafka or NOTIFY_KAFKA names another", err))
+	case errors.Is(err, stream.ErrUnknownTopic):
+		return daemon.WithExitCode(daemon.ExitNotFound, err)
+	}
+	return err
+}
+
+func (a *app) printRecord(r stream.Record) error {
+	if a.format == "text" {
+		_, err := fmt.Fprintf(a.out, "%d\t%d\t%s\t%s\t%s\n", r.Partition, r.Offset, clock(r.BornAt), printable([]byte(r.Key)), printable(r.Body))
+		return err
+	}
+	item := deliveryJSON{ID: r.ID.String(), Topic: r.Topic, Key: string(r.Key), Partition: &r.Partition, Offset: &r.Offset}
+	if len(r.Headers) > 0 {
+		item.Headers = map[string]string{}
+		for _, h := range r.Headers {
+			item.Headers[h.Name] = h.Value
+		}
+	}
+	if !r.BornAt.IsZero() {
+		item.BornAt = &r.BornAt
+	}
+	item.setBody(r.Body)
+	return a.printLine(item)
 }

@@ -49,14 +49,14 @@ func (s *service) ended() error {
 // startMirror starts a mirror with its ops listener, and waits until it copies.
 func startMirror(ctx context.Context, p ports, dsn string, version string, logger *slog.Logger) (*service, error) {
 	registry := daemon.NewRegistry(daemon.ReadBuild())
-	ops, err := daemon.ListenOps(addr(p.mirrorOps), registry, logger)
-	if err != nil {
-		return nil, err
-	}
 	copier, err := mirror.New(mirror.Config{
 		Stores: map[string]mirror.StoreConfig{storeName: {DSN: dsn}},
 		Kafka:  mirror.KafkaConfig{Brokers: []string{addr(p.kafka)}, AllowEmbedded: true},
 	}, mirror.Deps{Logger: logger, Registerer: registry, Version: version})
+	if err != nil {
+		return nil, err
+	}
+	ops, err := daemon.ListenOps(addr(p.mirrorOps), registry, logger)
 	if err != nil {
 		return nil, err
 	}

@@ -2,10 +2,12 @@ package dev
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 
+	_ "github.com/go-sql-driver/mysql" // sql.Open knows it by name
 	"golang.org/x/sync/errgroup"
 
 	kafka "notifymirror/mirror/embedded"
@@ -50,7 +52,31 @@ func startData(ctx context.Context, dir string, server embedded.Server, p ports,
 	if err != nil {
 		return nil, fmt.Errorf("schema: %w", err)
 	}
+	if err := freeShards(ctx, d.dsn); err != nil {
+		return nil, fmt.Errorf("leases of an earlier run: %w", err)
+	}
 	return d, nil
+}
+
+// freeShards ends the leases of an earlier run that was killed, so that its
+// successor need not wait until they run out. No broker can live beside us: the
+// data directory is locked and the database server has just been started. The
+// next owner raises the epoch, as after any lease that is over.
+func freeShards(ctx context.Context, dsn string) error {
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	for _, stmt := range []string{
+		"UPDATE " + schema.TableLease + " SET expires_at = 0",
+		"DELETE FROM " + schema.TableBroker,
+	} {
+		if _, err := db.ExecContext(ctx, stmt); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // stop ends both; the database is killed when ctx ends first.

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"notifymirror/mirror/embedded"
+	"notifymirror/mirror/record"
+)
+
+// mirrored starts a Kafka that holds n mirrored messages of topic t in two partitions.
+func mirrored(t *testing.T, n int) (addr string) {
+	t.Helper()
+	k, err := embedded.Start(embedded.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := k.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	cl, err := kgo.NewClient(kgo.SeedBrokers(k.Addrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 2, 1, nil, "notify.t"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		r := record.Encode(record.Message{
+			ID: uuid.UUID{15: byte(i)}, Topic: "t", Key: fmt.Appendf(nil, "k%d", i), Headers: []record.Header{{Name: "h", Value: "v"}},
+			Body: fmt.Appendf(nil, "body %d", i), BornAt: time.Unix(int64(i), 0), CommitTime: time.Unix(int64(i), 0),
+			Source: record.Source{Store: uuid.NewString(), Generation: 1}, Seq: uint64(i + 1),
+		})
+		out := &kgo.Record{Topic: "notify.t", Partition: int32(i % 2), Key: r.Key, Value: r.Value, Timestamp: r.Timestamp}
+		for _, h := range r.Headers {
+			out.Headers = append(out.Headers, kgo.RecordHeader{Key: string(h.Key), Value: h.Value})
+		}
+		if err := cl.ProduceSync(t.Context(), out).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return k.Addrs()[0]
+}
+
+func TestMirrorTailPrintsPartitionsInOrderAndStops(t *testing.T) {
+	kafka := mirrored(t, 4)
+	r := notify(t, "", "mirror", "tail", "t", "--kafka", kafka, "--from", "oldest", "--to", "newest")
+	lines := strings.Split(strings.TrimSpace(r.out), "\n")
+	slices.Sort(lines)
+	want := []string{
+		"0\t0\t1970-01-01T00:00:00.000Z\tk0\tbody 0",
+		"0\t1\t1970-01-01T00:00:02.000Z\tk2\tbody 2",
+		"1\t0\t1970-01-01T00:00:01.000Z\tk1\tbody 1",
+		"1\t1\t1970-01-01T00:00:03.000Z\tk3\tbody 3",
+	}
+	if r.code != 0 || !slices.Equal(lines, want) {
+		t.Errorf("exit %d, %q, stderr %q", r.code, lines, r.err)
+	}
+	if r := notify(t, "", "mirror", "tail", "t", "--kafka", kafka, "--from", "oldest", "--count", "3"); r.code != 0 || strings.Count(r.out, "\n") != 3 {
+		t.Errorf("--count 3: %+v", r)
+	}
+	r = notify(t, "", "mirror", "tail", "t", "--kafka", kafka, "--from", "1970-01-01T00:00:03Z", "--to", "newest", "-o", "jsonl")
+	r.want(t, 0, `{"id":"00000000-0000-0000-0000-000000000003","topic":"t","key":"k3","headers":{"h":"v"},"body":"body 3","born_at":"1970-01-01T00:00:03Z","partition":1,"offset":1}`+"\n")
+}
+
+func TestMirrorTailTellsWhatIsWrong(t *testing.T) {
+	kafka := mirrored(t, 0)
+	for _, c := range []struct {
+		code int
+		text string
+		args []string
+	}{
+		{2, "--from", []string{"t", "--from", "yesterday"}},
+		{2, "--to", []string{"t", "--to", "tomorrow"}},
+		{4, "unknown", []string{"unknown", "--from", "oldest"}},
+		{6, "notify dev", []string{"t", "--kafka", "127.0.0.1:1"}},
+	} {
+		args := append([]string{"mirror", "tail"}, c.args...)
+		if !slices.Contains(args, "--kafka") {
+			args = append(args, "--kafka", kafka)
+		}
+		if r := notify(t, "", args...); r.code != c.code || !strings.Contains(r.err, c.text) || strings.Count(r.err, "\n") != 1 {
+			t.Errorf("%v: %+v", c.args, r)
+		}
+	}
+}
