@@ -1,10 +1,20 @@
 package notifyd
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"notifymirror/notifyd/message"
 )
 
 // Config is the broker's configuration; the zero value of each field is its default.
@@ -62,3 +72,117 @@ type Bytes int64
 
 // Duration is a time.Duration; in YAML in Go's form, such as 5s.
 type Duration time.Duration
+
+// Defaults of Config.
+const (
+	DefaultListen         = "127.0.0.1:7700"
+	DefaultPublishMemory  = 256 << 20
+	DefaultDeliveryMemory = 256 << 20
+	DefaultAckWait        = 5 * time.Second
+	DefaultRetryMin       = time.Second
+	DefaultRetryMax       = 10 * time.Minute
+	DefaultDedupWindow    = 24 * time.Hour
+	DefaultLeaseTime      = 6 * time.Second
+)
+
+// complete fills the defaults in and reports every problem at once.
+func (c Config) complete() (Config, error) {
+	fill := func(d *Duration, def time.Duration) {
+		if *d == 0 {
+			*d = Duration(def)
+		}
+	}
+	size := func(b *Bytes, def int64) {
+		if *b == 0 {
+			*b = Bytes(def)
+		}
+	}
+	if c.Listen == "" {
+		c.Listen = DefaultListen
+	}
+	if c.ID == "" {
+		c.ID = newBrokerID()
+	}
+	size(&c.MaxBodyBytes, message.DefaultMaxBodyBytes)
+	size(&c.PublishMemory, DefaultPublishMemory)
+	size(&c.DeliveryMemory, DefaultDeliveryMemory)
+	fill(&c.AckWait, DefaultAckWait)
+	fill(&c.RetryMin, DefaultRetryMin)
+	fill(&c.RetryMax, DefaultRetryMax)
+	fill(&c.DedupWindow, DefaultDedupWindow)
+	fill(&c.LeaseTime, DefaultLeaseTime)
+	return c, errors.Join(c.check()...)
+}
+
+func (c Config) check() (problems []error) {
+	bad := func(key, format string, args ...any) {
+		problems = append(problems, fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...)))
+	}
+	if !brokerID.MatchString(c.ID) {
+		bad("id", "%q is not 1 to 64 bytes of [A-Za-z0-9._-]", c.ID)
+	}
+	if host, _, err := net.SplitHostPort(c.Listen); err != nil {
+		bad("listen", "%q is not host:port", c.Listen)
+	} else if !c.Insecure && !isLoopback(host) {
+		bad("listen", "%s is not a loopback address and there is no authentication: listen on 127.0.0.1, or set insecure: true", c.Listen)
+	}
+	if c.Advertise != "" {
+		if _, _, err := net.SplitHostPort(c.Advertise); err != nil {
+			bad("advertise", "%q is not host:port", c.Advertise)
+		}
+	}
+	if len(c.Stores) != 1 {
+		bad("stores", "%d are given; this version works with exactly one", len(c.Stores))
+	}
+	if c.MaxBodyBytes > 64<<20 {
+		bad("max_body", "%s is above 64MiB", c.MaxBodyBytes)
+	}
+	if c.PublishMemory < 2*c.MaxBodyBytes {
+		bad("publish_memory", "%s is below twice max_body", c.PublishMemory)
+	}
+	if c.RetryMin > c.RetryMax {
+		bad("retry_min", "%s is above retry_max, %s", time.Duration(c.RetryMin), time.Duration(c.RetryMax))
+	}
+	for key, d := range map[string]Duration{"ack_wait": c.AckWait, "retry_min": c.RetryMin} {
+		if time.Duration(d) < 100*time.Millisecond {
+			bad(key, "%s is below 100ms", time.Duration(d))
+		}
+	}
+	if time.Duration(c.LeaseTime) < time.Second {
+		bad("lease_time", "%s is below 1s", time.Duration(c.LeaseTime))
+	}
+	return problems
+}
+
+var brokerID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
+// store is the one store.
+func (c Config) store() (name, dsn string) {
+	for name, s := range c.Stores {
+		return name, s.DSN
+	}
+	return "", ""
+}
+
+func isLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.Unmap().IsLoopback()
+}
+
+// newBrokerID is the host's name with eight random hex digits, so that no two runs share one.
+func newBrokerID() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "notifyd"
+	}
+	host = strings.Map(func(r rune) rune {
+		if brokerID.MatchString(string(r)) {
+			return r
+		}
+		return '-'
+	}, host)
+	return fmt.Sprintf("%.48s-%08x", host, rand.Uint32())
+}

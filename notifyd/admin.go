@@ -1,0 +1,264 @@
+package notifyd
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	notifyv1 "notifymirror/notifyd/api/notify/v1"
+	"notifymirror/notifyd/message"
+	"notifymirror/notifyd/store"
+)
+
+const (
+	// defaultListLimit is the length of a list for which no limit was asked, and the longest.
+	defaultListLimit = 500
+	// countLimit is where counting the pending rows of one shard stops.
+	countLimit = 10_000
+)
+
+func handlerOptions(readLimit int) []connect.HandlerOption {
+	return []connect.HandlerOption{connect.WithReadMaxBytes(readLimit), connect.WithCompressMinBytes(1 << 10)}
+}
+
+// page cuts a sorted list behind after, to limit items; next is set when it stopped early.
+func page[T any](items []T, name func(T) string, after string, limit uint32) (cut []T, next string) {
+	start := 0
+	for after != "" && start < len(items) && name(items[start]) <= after {
+		start++
+	}
+	items = items[start:]
+	most := defaultListLimit
+	if limit > 0 && int(limit) < most {
+		most = int(limit)
+	}
+	if len(items) <= most {
+		return items, ""
+	}
+	return items[:most], name(items[most-1])
+}
+
+func topicProto(t store.Topic) *notifyv1.Topic {
+	return &notifyv1.Topic{Name: t.Name, Mirrored: &t.Mirrored, CreatedAtUs: t.CreatedAt}
+}
+
+func (v *view) subscriptionProto(s store.Subscription) *notifyv1.Subscription {
+	return &notifyv1.Subscription{Group: v.GroupNames[s.GroupID], Topic: s.Topic, CreatedAtUs: s.CreatedAt}
+}
+
+// fresh reads the registry in force for a listing.
+func (b *Broker) fresh(ctx context.Context) (*view, error) {
+	if err := b.keeper.readRegistry(ctx); err != nil {
+		return nil, rpcError(err)
+	}
+	return b.registry.load(), nil
+}
+
+// CreateTopic implements the API.
+func (b *Broker) CreateTopic(ctx context.Context, req *connect.Request[notifyv1.CreateTopicRequest]) (*connect.Response[notifyv1.CreateTopicResponse], error) {
+	t := req.Msg.GetTopic()
+	if err := message.ValidateTopic(t.GetName()); err != nil {
+		return nil, rpcError(err)
+	}
+	if err := b.collides(ctx, t.GetName()); err != nil {
+		return nil, rpcError(err)
+	}
+	mirrored := t.Mirrored == nil || t.GetMirrored()
+	if err := b.keeper.st.CreateTopic(ctx, store.Topic{Name: t.GetName(), Mirrored: mirrored}); err != nil {
+		return nil, rpcError(err)
+	}
+	v, err := b.fresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&notifyv1.CreateTopicResponse{Topic: topicProto(v.Topics[t.GetName()])}), nil
+}
+
+// collides refuses a topic that differs from another only in "." and "_": Kafka takes the
+// two for one in its metrics, and refuses the second.
+func (b *Broker) collides(ctx context.Context, name string) error {
+	if err := b.keeper.readRegistry(ctx); err != nil {
+		return err
+	}
+	folded := strings.ReplaceAll(name, ".", "_")
+	for other := range b.registry.load().Topics {
+		if other != name && strings.ReplaceAll(other, ".", "_") == folded {
+			return &message.FieldError{Field: "topic", Rule: `differs from topic "` + other + `" only in "." and "_", which Kafka does not tell apart`}
+		}
+	}
+	return nil
+}
+
+// ListTopics implements the API.
+func (b *Broker) ListTopics(ctx context.Context, req *connect.Request[notifyv1.ListTopicsRequest]) (*connect.Response[notifyv1.ListTopicsResponse], error) {
+	v, err := b.fresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names, next := page(slices.Sorted(maps.Keys(v.Topics)), func(s string) string { return s }, req.Msg.GetAfter(), req.Msg.GetLimit())
+	res := &notifyv1.ListTopicsResponse{Next: next}
+	for _, n := range names {
+		res.Topics = append(res.Topics, topicProto(v.Topics[n]))
+	}
+	return connect.NewResponse(res), nil
+}
+
+// GetTopic implements the API.
+func (b *Broker) GetTopic(ctx context.Context, req *connect.Request[notifyv1.GetTopicRequest]) (*connect.Response[notifyv1.GetTopicResponse], error) {
+	v, err := b.fresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t, ok := v.Topics[req.Msg.GetName()]
+	if !ok {
+		return nil, rpcError(unknownTopic(req.Msg.GetName()))
+	}
+	res := &notifyv1.GetTopicResponse{Topic: topicProto(t)}
+	for _, s := range v.Subscriptions {
+		if s.Topic == t.Name {
+			res.Subscriptions = append(res.Subscriptions, v.subscriptionProto(s))
+		}
+	}
+	return connect.NewResponse(res), nil
+}
+
+func (b *Broker) groupProto(v *view, g store.Group) *notifyv1.Group {
+	out := &notifyv1.Group{Name: g.Name, CreatedAtUs: g.CreatedAt, Topics: v.topicsOf(g.ID)}
+	out.Instances, out.InFlight = b.hub.group(g.ID).instancesProto()
+	return out
+}
+
+func (g *pushGroup) instancesProto() (list []*notifyv1.Instance, inFlight uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, i := range g.instances {
+		list = append(list, &notifyv1.Instance{Name: i.name, Peer: i.peer, Credit: uint32(i.credit), InFlight: uint32(max(0, i.inFlight))})
+	}
+	return list, uint64(len(g.flights))
+}
+
+// ListGroups implements the API.
+func (b *Broker) ListGroups(ctx context.Context, req *connect.Request[notifyv1.ListGroupsRequest]) (*connect.Response[notifyv1.ListGroupsResponse], error) {
+	v, err := b.fresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names, next := page(slices.Sorted(maps.Keys(v.Groups)), func(s string) string { return s }, req.Msg.GetAfter(), req.Msg.GetLimit())
+	res := &notifyv1.ListGroupsResponse{Next: next}
+	for _, n := range names {
+		res.Groups = append(res.Groups, b.groupProto(v, v.Groups[n]))
+	}
+	return connect.NewResponse(res), nil
+}
+
+// GetGroup implements the API.
+func (b *Broker) GetGroup(ctx context.Context, req *connect.Request[notifyv1.GetGroupRequest]) (*connect.Response[notifyv1.GetGroupResponse], error) {
+	v, err := b.fresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g, ok := v.Groups[req.Msg.GetName()]
+	if !ok {
+		return nil, rpcError(unknownGroup(req.Msg.GetName()))
+	}
+	out := b.groupProto(v, g)
+	for _, o := range b.keeper.owned() {
+		n, err := b.keeper.st.CountPending(ctx, o.no, g.ID, countLimit)
+		if err != nil {
+			return nil, rpcError(err)
+		}
+		out.Pending += uint64(n)
+		out.PendingTruncated = out.PendingTruncated || n == countLimit
+	}
+	return connect.NewResponse(&notifyv1.GetGroupResponse{Group: out}), nil
+}
+
+// AddSubscription implements the API.
+func (b *Broker) AddSubscription(ctx context.Context, req *connect.Request[notifyv1.AddSubscriptionRequest]) (*connect.Response[notifyv1.AddSubscriptionResponse], error) {
+	s := req.Msg.GetSubscription()
+	if err := errors.Join(message.ValidateGroup(s.GetGroup()), message.ValidateTopic(s.GetTopic())); err != nil {
+		return nil, rpcError(err)
+	}
+	if b.cfg.AutoCreateTopics {
+		if _, err := b.topic(ctx, s.GetTopic()); err != nil {
+			return nil, rpcError(err)
+		}
+	}
+	created, err := b.keeper.st.AddSubscription(ctx, s.GetGroup(), s.GetTopic())
+	if errors.Is(err, store.ErrNoTopic) {
+		return nil, rpcError(unknownTopic(s.GetTopic()))
+	}
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	v, err := b.fresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	res := &notifyv1.AddSubscriptionResponse{GroupCreated: created}
+	for _, x := range v.Subscriptions {
+		if x.Topic == s.GetTopic() && v.GroupNames[x.GroupID] == s.GetGroup() {
+			res.Subscription = v.subscriptionProto(x)
+		}
+	}
+	return connect.NewResponse(res), nil
+}
+
+// ListSubscriptions implements the API.
+func (b *Broker) ListSubscriptions(ctx context.Context, req *connect.Request[notifyv1.ListSubscriptionsRequest]) (*connect.Response[notifyv1.ListSubscriptionsResponse], error) {
+	v, err := b.fresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []*notifyv1.Subscription
+	for _, s := range v.Subscriptions {
+		p := v.subscriptionProto(s)
+		if (req.Msg.GetGroup() == "" || req.Msg.GetGroup() == p.Group) && (req.Msg.GetTopic() == "" || req.Msg.GetTopic() == p.Topic) {
+			all = append(all, p)
+		}
+	}
+	name := func(s *notifyv1.Subscription) string { return s.Group + "/" + s.Topic }
+	slices.SortFunc(all, func(a, b *notifyv1.Subscription) int { return strings.Compare(name(a), name(b)) })
+	cut, next := page(all, name, req.Msg.GetAfter(), req.Msg.GetLimit())
+	return connect.NewResponse(&notifyv1.ListSubscriptionsResponse{Subscriptions: cut, Next: next}), nil
+}
+
+// ListBrokers implements the API.
+func (b *Broker) ListBrokers(ctx context.Context, _ *connect.Request[notifyv1.ListBrokersRequest]) (*connect.Response[notifyv1.ListBrokersResponse], error) {
+	live, err := b.keeper.st.Brokers(ctx, b.keeper.leaseTime())
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	res := &notifyv1.ListBrokersResponse{}
+	for _, x := range live {
+		res.Brokers = append(res.Brokers, &notifyv1.BrokerInfo{Id: x.ID, Address: x.Address, Version: x.Version, SeenAtUs: x.SeenAt})
+	}
+	return connect.NewResponse(res), nil
+}
+
+// ListShards implements the API.
+func (b *Broker) ListShards(ctx context.Context, _ *connect.Request[notifyv1.ListShardsRequest]) (*connect.Response[notifyv1.ListShardsResponse], error) {
+	leases, now, err := b.keeper.st.Leases(ctx)
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	settled, err := b.keeper.st.Settled(ctx)
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	res := &notifyv1.ListShardsResponse{}
+	for _, l := range leases {
+		s := &notifyv1.Shard{Store: b.keeper.st.Name, Number: uint32(l.Shard), Epoch: l.Epoch, Settled: int64(settled[l.Shard])}
+		if !l.Free(now) {
+			s.Owner = l.Owner
+		}
+		o := b.keeper.owner(l.Shard)
+		s.Here = o != nil && o.epoch == l.Epoch
+		res.Shards = append(res.Shards, s)
+	}
+	return connect.NewResponse(res), nil
+}

@@ -1,0 +1,213 @@
+package notifyd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+
+	"notifymirror/notifyd/api/notify/v1/notifyv1connect"
+	"notifymirror/notifyd/store"
+)
+
+// stopPatience bounds a graceful stop; what is not settled by then is the next owner's.
+const stopPatience = 20 * time.Second
+
+// A Broker takes messages into a store and pushes them to consumer groups.
+type Broker struct {
+	*core
+	version string
+	memory  *semaphore.Weighted // bytes of publishes that are not answered
+
+	// Set by Run before ready.
+	keeper   *keeper
+	forward  *forwarder
+	router   *router
+	addr     atomic.Pointer[string]
+	ready    atomic.Bool
+	stopping chan struct{} // closed when streams have to end
+	routes   sync.Mutex    // one change of the route at a time
+
+	lookMu sync.Mutex
+	looked time.Time
+}
+
+// New checks the configuration; it opens nothing. All problems are reported at once.
+func New(cfg Config, deps Deps) (*Broker, error) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	if deps.Logger == nil {
+		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	if deps.Registerer == nil {
+		deps.Registerer = prometheus.NewRegistry()
+	}
+	clock := newStoreClock(time.Now())
+	c := &core{cfg: cfg, log: deps.Logger, metrics: newMetrics(deps.Registerer), clock: clock, registry: &registry{},
+		hub:   newHub(time.Duration(cfg.AckWait), clock),
+		retry: retryPolicy{min: time.Duration(cfg.RetryMin), max: time.Duration(cfg.RetryMax)}}
+	deps.Registerer.MustRegister(newFlightCollector(c))
+	return &Broker{core: c, version: deps.Version, memory: semaphore.NewWeighted(int64(cfg.PublishMemory)),
+		router: newRouter(), stopping: make(chan struct{})}, nil
+}
+
+// Run serves until ctx is done, then hands its shards over and ends its streams. The schema
+// must be installed. It may be called once.
+func (b *Broker) Run(ctx context.Context) error {
+	name, address := b.cfg.store()
+	st, err := store.Open(ctx, name, address)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	r, err := st.Registry(ctx)
+	if err != nil {
+		return fmt.Errorf("store %s: %w", name, err)
+	}
+	b.registry.offer(newView(r))
+	listener, err := net.Listen("tcp", b.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", b.cfg.Listen, err)
+	}
+	addr := listener.Addr().String()
+	advertise := b.cfg.Advertise
+	if advertise == "" {
+		advertise = addr
+	}
+	b.keeper = newKeeper(b.core, st, store.Broker{ID: b.cfg.ID, Address: advertise, Version: b.version}, b.reroute)
+	b.forward = newForwarder(b.core, b.cfg.ID, b.keeper.peers)
+	b.addr.Store(&addr)
+	return b.serve(ctx, listener)
+}
+
+func (b *Broker) serve(ctx context.Context, listener net.Listener) error {
+	work, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	server := &http.Server{Handler: b.handler(), ReadHeaderTimeout: 10 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return work },
+		ErrorLog:    slog.NewLogLogger(b.log.Handler(), slog.LevelDebug)}
+	server.Protocols = new(http.Protocols)
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	server.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 1000, SendPingTimeout: 10 * time.Second, PingTimeout: 10 * time.Second,
+		MaxReceiveBufferPerConnection: 4 << 20, MaxReceiveBufferPerStream: 2 << 20}
+	b.reroute(work)
+	b.ready.Store(true)
+	b.log.Info("broker ready", "id", b.cfg.ID, "address", *b.addr.Load())
+
+	var all errgroup.Group
+	all.Go(func() error { b.hub.run(work, settleAfter); return nil })
+	all.Go(func() error { b.forward.run(work); return nil })
+	all.Go(func() error { b.forgetKeys(ctx); return nil })
+	failed := make(chan error, 1)
+	all.Go(func() error {
+		err := server.Serve(listener)
+		if errors.Is(err, http.ErrServerClosed) {
+			return nil
+		}
+		failed <- err
+		return fmt.Errorf("listen on %s: %w", b.cfg.Listen, err)
+	})
+	keep, stopKeeping := context.WithCancel(ctx)
+	defer stopKeeping()
+	all.Go(func() error {
+		select {
+		case <-ctx.Done():
+		case <-failed:
+			stopKeeping()
+		}
+		b.ready.Store(false)
+		return nil
+	})
+	err := b.keeper.run(keep, work)
+	close(b.stopping)
+	stop, cancel := context.WithTimeout(work, stopPatience)
+	defer cancel()
+	if server.Shutdown(stop) != nil {
+		server.Close()
+	}
+	end()
+	return errors.Join(err, all.Wait())
+}
+
+func (b *Broker) handler() http.Handler {
+	mux := http.NewServeMux()
+	limit := int(b.cfg.MaxBodyBytes)*2 + 1<<20 // base64 in JSON, and room for batches
+	options := handlerOptions(limit)
+	mux.Handle(notifyv1connect.NewMessagingHandler(b, options...))
+	mux.Handle(notifyv1connect.NewAdminHandler(b, options...))
+	return mux
+}
+
+// reroute makes publishes follow the set of owned shards.
+func (b *Broker) reroute(ctx context.Context) {
+	b.routes.Lock()
+	defer b.routes.Unlock()
+	var sinks []sink
+	for _, o := range b.keeper.owned() {
+		sinks = append(sinks, o)
+	}
+	if len(sinks) == 0 && ctx.Err() == nil {
+		sinks = []sink{b.forward}
+	}
+	b.router.set(ctx, sinks)
+}
+
+func (o *owner) put(p *publish) bool { return o.queue.put(p) }
+
+// forgetKeys deletes idempotency keys whose window is over, in bounded batches, as long as
+// this broker owns shard 0.
+func (b *Broker) forgetKeys(ctx context.Context) {
+	const period, most = 10 * time.Second, 1000
+	t := time.NewTicker(period)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		for b.keeper.owner(0) != nil && ctx.Err() == nil {
+			n, err := b.keeper.st.ForgetKeys(ctx, most)
+			if err != nil {
+				b.metrics.storeErrors.WithLabelValues(b.keeper.st.Name, "forget_keys").Inc()
+			}
+			if err != nil || n < most {
+				break
+			}
+		}
+	}
+}
+
+// ErrNotReady is returned by Ready while the broker cannot serve.
+var ErrNotReady = errors.New("broker is not ready")
+
+// Ready returns nil while the broker serves and its store answers.
+func (b *Broker) Ready() error {
+	if !b.ready.Load() {
+		return fmt.Errorf("%w: starting or stopping", ErrNotReady)
+	}
+	if b.keeper.isAway() {
+		return fmt.Errorf("%w: store %s away", ErrNotReady, b.keeper.st.Name)
+	}
+	return nil
+}
+
+// Addr is the host:port listened on, or "" before that.
+func (b *Broker) Addr() string {
+	if a := b.addr.Load(); a != nil {
+		return *a
+	}
+	return ""
+}

@@ -1,0 +1,213 @@
+package notifyd
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"notifymirror/notifyd/store"
+)
+
+const (
+	// readPeriod is how often the reader looks for due rows when nobody wakes it.
+	readPeriod = 100 * time.Millisecond
+	// pageRows and drainRows are the most rows of one read.
+	pageRows  = 500
+	drainRows = 500
+)
+
+// never is a time that does not come.
+const never = math.MaxInt64
+
+// A drain is how far the pending rows of one group have been read. Rows are read in the
+// order (next_at, pos) behind a cursor. It ends only with a pass from the start that finds
+// nothing due: rows become due behind the cursor.
+type drain struct {
+	next   int64 // no row is due before
+	cursor store.Cursor
+	found  bool // the pass under way has found a row
+}
+
+// start lies before every row.
+func start() store.Cursor { return store.Cursor{NextAt: -1} }
+
+func newDrain() *drain { return &drain{next: never, cursor: start()} }
+
+// readLoop pages messages that are not in memory and drains pending rows.
+func (o *owner) readLoop(ctx context.Context) error {
+	if err := o.seekDrains(ctx); err != nil {
+		return o.readFailed(ctx, err)
+	}
+	t := time.NewTicker(readPeriod)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-o.releasing:
+			return nil
+		case <-t.C:
+		case <-o.readWake:
+		}
+		if !o.leased() {
+			continue
+		}
+		again, err := o.read(ctx)
+		if err != nil {
+			if err := o.readFailed(ctx, err); err != nil {
+				return err
+			}
+			continue
+		}
+		if again {
+			wake(o.readWake)
+		}
+	}
+}
+
+// readFailed logs trouble with reading; writers notice a store that is away.
+func (o *owner) readFailed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	o.metrics.storeErrors.WithLabelValues(o.st.Name, "read").Inc()
+	o.log.Warn("reading failed and is tried again", "store", o.st.Name, "shard", o.no, "err", err)
+	return nil
+}
+
+// seekDrains learns which groups have pending rows from before.
+func (o *owner) seekDrains(ctx context.Context) error {
+	for _, g := range o.registry.load().Groups {
+		next, ok, err := o.st.NextDue(ctx, o.no, g.ID, -1)
+		if err != nil {
+			return err
+		}
+		if ok {
+			o.mu.Lock()
+			o.hint(g.ID, next)
+			o.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+// read does one round and reports whether there is more to do at once.
+func (o *owner) read(ctx context.Context) (again bool, err error) {
+	again, err = o.page(ctx)
+	if err != nil {
+		return false, err
+	}
+	now := o.clock.now()
+	o.mu.Lock()
+	var due []int32
+	for g, d := range o.drains {
+		if d.next <= now {
+			due = append(due, g)
+		}
+	}
+	o.mu.Unlock()
+	for _, g := range due {
+		more, err := o.drainGroup(ctx, g)
+		if err != nil {
+			return false, err
+		}
+		again = again || more
+	}
+	return again, nil
+}
+
+// page reads messages that were stored while memory was full, or before the takeover.
+func (o *owner) page(ctx context.Context) (again bool, err error) {
+	o.mu.Lock()
+	from, to, need := o.ledger.Page()
+	o.mu.Unlock()
+	if !need || o.deliveryFull() {
+		return false, nil
+	}
+	rows, upTo, err := o.st.Page(ctx, o.no, from, to, pageRows)
+	if err != nil {
+		return false, err
+	}
+	o.mu.Lock()
+	ds := o.ledger.Paged(o.clock.now(), rows, upTo)
+	o.count()
+	o.wakeSettler()
+	_, _, again = o.ledger.Page()
+	o.mu.Unlock()
+	o.hub.offer(o.flights(ds))
+	return again, nil
+}
+
+// drainGroup pushes due rows of a group as far as its credit goes.
+func (o *owner) drainGroup(ctx context.Context, group int32) (again bool, err error) {
+	most := min(drainRows, o.hub.group(group).spare())
+	if most == 0 {
+		return false, nil
+	}
+	now := o.clock.now()
+	o.mu.Lock()
+	d := o.drains[group]
+	cursor := d.cursor
+	d.next = never // rows written from here on are hinted
+	o.mu.Unlock()
+	due, more, err := o.st.DueRows(ctx, o.no, group, cursor, now, most)
+	if err != nil {
+		o.mu.Lock()
+		o.hint(group, 0)
+		o.mu.Unlock()
+		return false, err
+	}
+	o.hub.offer(o.retries(d, group, due))
+	if more {
+		o.mu.Lock()
+		o.hint(group, 0)
+		o.mu.Unlock()
+		return true, nil
+	}
+	return o.passEnded(ctx, d, group, now)
+}
+
+// retries makes attempts of due rows that are not on their way already and moves the cursor.
+func (o *owner) retries(d *drain, group int32, due []store.Due) []*flight {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var fs []*flight
+	for _, row := range due {
+		d.cursor = store.Cursor{NextAt: row.NextAt, Pos: row.Pos}
+		k := flightGroup{row.Pos, group}
+		if o.busy[k] {
+			continue
+		}
+		o.busy[k] = true
+		d.found = true
+		f := o.flight(row.Pos, group, row.Attempts+1)
+		f.retry, f.msg = true, row.Msg
+		f.token = o.token(f)
+		fs = append(fs, f)
+	}
+	return fs
+}
+
+// passEnded begins the next pass, or ends the drain after one that found nothing.
+func (o *owner) passEnded(ctx context.Context, d *drain, group int32, now int64) (again bool, err error) {
+	o.mu.Lock()
+	found := d.found
+	d.cursor, d.found = start(), false
+	if found {
+		o.hint(group, 0)
+	}
+	o.mu.Unlock()
+	if found {
+		return true, nil
+	}
+	next, ok, err := o.st.NextDue(ctx, o.no, group, now)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case err != nil:
+		o.hint(group, 0)
+	case ok:
+		o.hint(group, next)
+	}
+	return false, err
+}

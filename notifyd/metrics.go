@@ -1,0 +1,90 @@
+package notifyd
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+var latencyBuckets = []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60}
+
+// metrics of the broker; deploy/README.md lists them.
+type metrics struct {
+	published       *prometheus.CounterVec // topic, kind
+	publishedBytes  *prometheus.CounterVec // topic
+	rejected        *prometheus.CounterVec // topic, reason
+	publishDuration *prometheus.HistogramVec
+	attempts        *prometheus.CounterVec   // topic, group, transport
+	failures        *prometheus.CounterVec   // topic, group, transport, reason
+	latency         *prometheus.HistogramVec // topic, group
+	subscribers     *prometheus.GaugeVec     // group, transport
+	shardOwned      *prometheus.GaugeVec     // store, shard
+	takeovers       *prometheus.CounterVec   // store
+	storeUp         *prometheus.GaugeVec     // store
+	storeErrors     *prometheus.CounterVec   // store, op
+	batchRows       *prometheus.HistogramVec // op
+	unsettled       *prometheus.GaugeVec     // store, shard
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		reg.MustRegister(c)
+		return c
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+		reg.MustRegister(g)
+		return g
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+		reg.MustRegister(h)
+		return h
+	}
+	return &metrics{
+		published:       counter("notify_messages_published_total", "Messages whose INSERT committed.", "topic", "kind"),
+		publishedBytes:  counter("notify_published_bytes_total", "Bytes of body and headers of messages whose INSERT committed.", "topic"),
+		rejected:        counter("notify_publish_rejected_total", "Publishes refused before storing; topic is empty for topics not declared.", "topic", "reason"),
+		publishDuration: histogram("notify_publish_duration_seconds", "From the call to the durable answer.", latencyBuckets, "kind"),
+		attempts:        counter("notify_push_attempts_total", "Delivery attempts that ended.", "topic", "group", "transport"),
+		failures:        counter("notify_push_failures_total", "Delivery attempts that ended without an acknowledgement.", "topic", "group", "transport", "reason"),
+		latency:         histogram("notify_delivery_latency_seconds", "From the store taking the message to its acknowledgement.", latencyBuckets, "topic", "group"),
+		subscribers:     gauge("notify_subscribers_connected", "Live streams of consumers.", "group", "transport"),
+		shardOwned:      gauge("notify_shard_owned", "1 while this broker owns the shard.", "store", "shard"),
+		takeovers:       counter("notify_shard_takeovers_total", "Shards taken by this broker.", "store"),
+		storeUp:         gauge("notify_store_up", "1 while the store answers.", "store"),
+		storeErrors:     counter("notify_store_errors_total", "Statements that failed, by what they were for.", "store", "op"),
+		batchRows: histogram("notify_store_batch_rows", "Rows in one transaction.",
+			[]float64{1, 2, 5, 10, 20, 50, 100, 200, 500}, "op"),
+		unsettled: gauge("notify_unsettled_messages", "Messages in memory that are not settled yet.", "store", "shard"),
+	}
+}
+
+func shardLabel(no int) string { return strconv.Itoa(no) }
+
+// A flightCollector reports deliveries in flight by reading the groups when asked.
+type flightCollector struct {
+	core *core
+	desc *prometheus.Desc
+}
+
+func newFlightCollector(c *core) *flightCollector {
+	return &flightCollector{core: c, desc: prometheus.NewDesc("notify_inflight_messages",
+		"Deliveries pushed whose acknowledgement is not in.", []string{"group"}, nil)}
+}
+
+func (c *flightCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+
+func (c *flightCollector) Collect(ch chan<- prometheus.Metric) {
+	v := c.core.registry.load()
+	if v == nil {
+		return
+	}
+	for _, g := range c.core.hub.all() {
+		if name, ok := v.GroupNames[g.id]; ok {
+			_, n := g.instancesProto()
+			ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), name)
+		}
+	}
+}

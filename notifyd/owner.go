@@ -1,0 +1,277 @@
+package notifyd
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"notifymirror/notifyd/shard"
+	"notifymirror/notifyd/store"
+)
+
+// settleAfter is how long after its exchange a message is settled although a group has not
+// answered yet.
+const settleAfter = 5 * time.Second
+
+// core is what every part of a broker works with.
+type core struct {
+	cfg      Config
+	log      *slog.Logger
+	metrics  *metrics
+	clock    *storeClock
+	registry *registry
+	hub      *hub
+	retry    retryPolicy
+	// unsettledBytes is the memory of messages kept for delivery, over all shards.
+	unsettledBytes atomic.Int64
+}
+
+func (c *core) deliveryFull() bool { return c.unsettledBytes.Load() > int64(c.cfg.DeliveryMemory) }
+
+// An owner is this broker's ownership of one shard under one epoch. Three goroutines work
+// for it: the inserter stores batches (coalesce.go), the settler removes and parks messages
+// (settle.go), the reader pages and drains (drain.go). It ends when it is fenced, when a
+// transaction's outcome is unknown, or when it is asked to release the shard.
+type owner struct {
+	*core
+	st      *store.Store
+	storeID uuid.UUID
+	no      int
+	epoch   int64
+
+	inserts, settles *store.Writer
+
+	queue *batchQueue
+	// leaseEnd is the local instant until which the lease surely holds, in nanoseconds since the clock's start.
+	leaseEnd atomic.Int64
+
+	readWake   chan struct{}
+	settleWake chan struct{}
+	releasing  chan struct{} // closed: hand the shard over
+	inserted   chan struct{} // closed: the inserter has ended
+
+	mu      sync.Mutex
+	slot    *shard.Slot
+	ledger  *shard.Ledger
+	counted int // of ledger.Bytes in core.unsettledBytes
+	acks    []shard.Ack
+	fails   []shard.PendingRow
+	busy    map[flightGroup]bool // pending rows being delivered, or whose outcome is being written
+	drains  map[int32]*drain
+
+	// doubt is the batch whose COMMIT has an unknown outcome, for the lease manager.
+	doubt *doubt
+}
+
+type flightGroup struct {
+	pos   shard.Pos
+	group int32
+}
+
+// A doubt is a batch whose outcome is unknown.
+type doubt struct {
+	batch []*publish
+	cause error
+	first shard.Pos // of the positions asked for; 0: no INSERT was sent
+	rows  int
+}
+
+func newOwner(c *core, st *store.Store, no int, t store.Taken, v *view, inserts, settles *store.Writer) *owner {
+	return &owner{
+		core: c, st: st, storeID: uuid.MustParse(st.StoreID), no: no, epoch: t.Epoch,
+		inserts: inserts, settles: settles,
+		queue:    newBatchQueue(),
+		readWake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1),
+		releasing: make(chan struct{}), inserted: make(chan struct{}),
+		slot:   shard.NewSlot(t.Epoch),
+		ledger: shard.NewLedger(t.Settled, shard.EpochStart(t.Epoch), settleAfter.Microseconds(), v.Version, v.exchange),
+		busy:   map[flightGroup]bool{},
+		drains: map[int32]*drain{},
+	}
+}
+
+// run works until the shard is released or lost. Its error says why it was lost:
+// store.ErrFenced, store.ErrUnknown, or nil after a release.
+func (o *owner) run(ctx context.Context) error {
+	label := shardLabel(o.no)
+	o.metrics.shardOwned.WithLabelValues(o.st.Name, label).Set(1)
+	defer o.metrics.shardOwned.WithLabelValues(o.st.Name, label).Set(0)
+	defer o.end()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { defer close(o.inserted); return o.insertLoop(ctx) })
+	g.Go(func() error { return o.settleLoop(ctx) })
+	g.Go(func() error { return o.readLoop(ctx) })
+	err := g.Wait()
+	if errors.Is(err, errReleased) {
+		return nil
+	}
+	return err
+}
+
+// errReleased ends the three loops after a hand-over.
+var errReleased = errors.New("shard released")
+
+// release asks the owner to settle what it has and to stop.
+func (o *owner) release() { close(o.releasing) }
+
+// end lets go of everything; the store keeps what is unsettled for the next owner.
+func (o *owner) end() {
+	o.queue.failAll(shardMoved())
+	o.hub.drop(o)
+	o.inserts.Close()
+	o.settles.Close()
+	o.mu.Lock()
+	o.unsettledBytes.Add(-int64(o.counted))
+	o.counted = 0
+	o.mu.Unlock()
+	o.metrics.unsettled.DeleteLabelValues(o.st.Name, shardLabel(o.no))
+}
+
+// renewed notes that the lease holds until d after asked.
+func (o *owner) renewed(asked time.Time, d time.Duration) {
+	o.leaseEnd.Store(int64(asked.Add(d).Sub(o.clock.start)))
+}
+
+// leased reports whether the lease surely holds. A broker that was stopped for longer does
+// not push what another owner may be pushing. Writes are fenced by the epoch, not by this.
+func (o *owner) leased() bool { return int64(time.Since(o.clock.start)) < o.leaseEnd.Load() }
+
+// count keeps the memory accounts. The lock is held.
+func (o *owner) count() {
+	n := o.ledger.Bytes()
+	o.unsettledBytes.Add(int64(n - o.counted))
+	o.counted = n
+	o.metrics.unsettled.WithLabelValues(o.st.Name, shardLabel(o.no)).Set(float64(o.ledger.Len()))
+}
+
+// flights makes first attempts of deliveries.
+func (o *owner) flights(ds []shard.Delivery) []*flight {
+	fs := make([]*flight, len(ds))
+	for i, d := range ds {
+		fs[i] = o.flight(d.Pos, d.Group, 1)
+		fs[i].msg = d.Msg
+		fs[i].token = o.token(fs[i])
+	}
+	return fs
+}
+
+func (o *owner) flight(pos shard.Pos, group int32, attempt int) *flight {
+	return &flight{from: o, shard: o.no, pos: pos, group: group, attempt: attempt}
+}
+
+func (o *owner) token(f *flight) []byte {
+	return token{store: o.storeID, shard: o.no, pos: f.pos, id: f.msg.ID, group: f.group, attempt: f.attempt}.encode()
+}
+
+// sent implements source.
+func (o *owner) sent(fs []*flight, deadline int64) []*flight {
+	leased := o.leased()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	ok := fs[:0:0]
+	for _, f := range fs {
+		switch {
+		case leased && (f.retry || o.ledger.Sent(f.pos, f.group, deadline)):
+			ok = append(ok, f)
+		case f.retry:
+			delete(o.busy, flightGroup{f.pos, f.group})
+			o.hint(f.group, 0)
+		}
+	}
+	return ok
+}
+
+// deferred implements source.
+func (o *owner) deferred(fs []*flight) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, f := range fs {
+		if f.retry {
+			delete(o.busy, flightGroup{f.pos, f.group})
+			o.hint(f.group, 0)
+			continue
+		}
+		o.ledger.Defer(f.pos, f.group)
+	}
+	o.wakeSettler()
+}
+
+// failed implements source.
+func (o *owner) failed(f *flight, reason string) {
+	o.ended(f, reason)
+	delay := o.core.retry.after(f.attempt, retrySeed(f.msg.ID, f.group, f.attempt))
+	row := shard.PendingRow{Pos: f.pos, Group: f.group, NextAt: o.clock.now() + delay.Microseconds(), Attempts: f.attempt, Err: reason}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case f.retry:
+		o.fails = append(o.fails, row)
+	case o.ledger.Fail(f.pos, f.group, row.NextAt, reason) == shard.Settled && reason != failedNoAck:
+		// Settled while it ran: its row has the deadline, which only an earlier end changes.
+		o.fails = append(o.fails, row)
+	}
+	o.wakeSettler()
+}
+
+// Reasons of failed deliveries that are not the consumer's own.
+const (
+	failedNoAck       = "no acknowledgement in time"
+	failedStreamEnded = "stream ended"
+)
+
+// ended counts an attempt that is over; failure is empty when it was acknowledged.
+func (c *core) ended(f *flight, failure string) {
+	group := c.registry.load().GroupNames[f.group]
+	c.metrics.attempts.WithLabelValues(f.msg.Topic, group, "grpc").Inc()
+	reason := "nack"
+	switch failure {
+	case "":
+		c.metrics.latency.WithLabelValues(f.msg.Topic, group).Observe(float64(c.clock.now()-f.msg.BornAt) / 1e6)
+		return
+	case failedNoAck:
+		reason = "timeout"
+	case failedStreamEnded:
+		reason = "connect"
+	}
+	c.metrics.failures.WithLabelValues(f.msg.Topic, group, "grpc", reason).Inc()
+}
+
+// ack notes that a group is done with a message. It reports false when the message was not
+// read by this owner yet, so that the acknowledgement is void.
+func (o *owner) ack(pos shard.Pos, group int32) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch o.ledger.Ack(pos, group) {
+	case shard.Settled:
+		o.acks = append(o.acks, shard.Ack{Pos: pos, Group: group})
+	case shard.Unpaged:
+		return false
+	}
+	o.wakeSettler()
+	return true
+}
+
+// setRegistry exchanges by a newer version.
+func (o *owner) setRegistry(v *view) {
+	o.mu.Lock()
+	ds := o.ledger.SetRegistry(v.Version, v.exchange)
+	o.mu.Unlock()
+	o.hub.offer(o.flights(ds))
+}
+
+// refresh reads the registry in force and exchanges by it.
+func (o *owner) refresh(ctx context.Context) error {
+	r, err := o.st.Registry(ctx)
+	if err != nil {
+		return err
+	}
+	o.registry.offer(newView(r))
+	o.setRegistry(o.registry.load())
+	return nil
+}

@@ -1,0 +1,367 @@
+package notifyd
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+
+	notifyv1 "notifymirror/notifyd/api/notify/v1"
+	"notifymirror/notifyd/message"
+	"notifymirror/notifyd/store"
+)
+
+// forwardedHeader marks publishes that a broker without a shard passes on, so that they are
+// not passed on again.
+const forwardedHeader = "Notify-Forwarded-By"
+
+func contentSize(m *message.Message) int {
+	n := len(m.Body)
+	for k, v := range m.Headers {
+		n += len(k) + len(v)
+	}
+	return n
+}
+
+// Publish implements the API.
+func (b *Broker) Publish(ctx context.Context, req *connect.Request[notifyv1.PublishRequest]) (*connect.Response[notifyv1.PublishResponse], error) {
+	began := time.Now()
+	p, err := b.accept(ctx, req.Msg, nil)
+	if err != nil {
+		return nil, rpcError(b.refused(req.Msg, err))
+	}
+	if !b.memory.TryAcquire(int64(p.size)) {
+		return nil, rpcError(b.refused(req.Msg, overloaded(int64(b.cfg.PublishMemory))))
+	}
+	if err := b.submit(ctx, p, req.Header().Get(forwardedHeader) != ""); err != nil {
+		return nil, rpcError(b.refused(req.Msg, err))
+	}
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if p.err != nil {
+		return nil, rpcError(b.refused(req.Msg, p.err))
+	}
+	b.metrics.publishDuration.WithLabelValues("plain").Observe(time.Since(began).Seconds())
+	return connect.NewResponse(&notifyv1.PublishResponse{Id: p.id.String(), Duplicate: p.dup}), nil
+}
+
+func overloaded(limit int64) *apiError {
+	return newError(notifyv1.Reason_REASON_OVERLOADED, "overloaded: %d bytes of messages wait for the store; try again", limit)
+}
+
+// refused counts a publish that was not stored and passes its error on.
+func (b *Broker) refused(req *notifyv1.PublishRequest, err error) error {
+	topic := req.GetMessage().GetTopic()
+	if _, ok := b.registry.load().Topics[topic]; !ok {
+		topic = ""
+	}
+	reason := "internal"
+	switch asAPIError(err).detail.Reason {
+	case notifyv1.Reason_REASON_INVALID:
+		reason = "invalid"
+	case notifyv1.Reason_REASON_TOO_LARGE:
+		reason = "too_large"
+	case notifyv1.Reason_REASON_UNKNOWN_TOPIC:
+		reason = "unknown_topic"
+	case notifyv1.Reason_REASON_OVERLOADED:
+		reason = "overloaded"
+	case notifyv1.Reason_REASON_CONFLICT:
+		reason = "duplicate_conflict"
+	case notifyv1.Reason_REASON_RESULT_UNKNOWN:
+		reason = "result_unknown"
+	case notifyv1.Reason_REASON_STORE_AWAY:
+		reason = "store_away"
+	case notifyv1.Reason_REASON_UNAVAILABLE, notifyv1.Reason_REASON_BEHIND_FAILURE:
+		reason = "unavailable"
+	}
+	b.metrics.rejected.WithLabelValues(topic, reason).Inc()
+	return err
+}
+
+// accept checks a request and makes a publish of it.
+func (b *Broker) accept(ctx context.Context, req *notifyv1.PublishRequest, l *line) (*publish, error) {
+	m, err := fromRequest(req)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Validate(int(b.cfg.MaxBodyBytes)); err != nil {
+		return nil, err
+	}
+	topic, err := b.topic(ctx, m.Topic)
+	if err != nil {
+		return nil, err
+	}
+	m.Mirrored = topic.Mirrored
+	return newPublish(store.Item{Msg: m, IdempotencyKey: req.GetIdempotencyKey()}, l), nil
+}
+
+func fromRequest(req *notifyv1.PublishRequest) (*message.Message, error) {
+	in := req.GetMessage()
+	if in == nil {
+		return nil, &message.FieldError{Field: "message", Rule: "missing"}
+	}
+	if n := len(req.GetIdempotencyKey()); n > message.MaxKeyBytes {
+		return nil, &message.FieldError{Field: "idempotency_key", Rule: "too many bytes", Size: n, Limit: message.MaxKeyBytes}
+	}
+	m := &message.Message{Topic: in.GetTopic(), Key: in.GetKey(), Headers: in.GetHeaders(), Body: in.GetBody()}
+	if text := in.GetText(); text != "" {
+		if len(m.Body) > 0 {
+			return nil, &message.FieldError{Field: "text", Rule: "give body or text, not both"}
+		}
+		m.Body = []byte(text)
+	}
+	if !utf8.ValidString(m.Key) {
+		return nil, &message.FieldError{Field: "key", Rule: "not UTF-8"}
+	}
+	var err error
+	if in.GetId() == "" {
+		m.ID, err = uuid.NewV7()
+	} else if m.ID, err = uuid.Parse(in.GetId()); err != nil {
+		return nil, &message.FieldError{Field: "id", Rule: "not a UUID; leave it empty and the broker makes one"}
+	}
+	return m, err
+}
+
+// topic finds a declared topic, declaring it first when the broker is configured to.
+func (b *Broker) topic(ctx context.Context, name string) (store.Topic, error) {
+	if t, ok := b.registry.load().Topics[name]; ok {
+		return t, nil
+	}
+	if err := b.lookAgain(ctx); err != nil {
+		return store.Topic{}, err
+	}
+	if t, ok := b.registry.load().Topics[name]; ok {
+		return t, nil
+	}
+	if !b.cfg.AutoCreateTopics {
+		return store.Topic{}, unknownTopic(name)
+	}
+	if err := b.keeper.st.CreateTopic(ctx, store.Topic{Name: name, Mirrored: true}); err != nil && !errors.Is(err, store.ErrExists) {
+		return store.Topic{}, err
+	}
+	if err := b.keeper.readRegistry(ctx); err != nil {
+		return store.Topic{}, err
+	}
+	if t, ok := b.registry.load().Topics[name]; ok {
+		return t, nil
+	}
+	return store.Topic{}, unknownTopic(name)
+}
+
+// lookAgainPeriod bounds how often names that are not declared make the broker read the registry.
+const lookAgainPeriod = 200 * time.Millisecond
+
+// lookAgain reads the registry, unless that was done just now.
+func (b *Broker) lookAgain(ctx context.Context) error {
+	b.lookMu.Lock()
+	due := time.Since(b.looked) >= lookAgainPeriod
+	if due {
+		b.looked = time.Now()
+	}
+	b.lookMu.Unlock()
+	if !due {
+		return nil
+	}
+	return b.keeper.readRegistry(ctx)
+}
+
+// submit hands an accepted publish, whose memory is acquired, to a sink. After an error the
+// memory is given back; without one the publish will be answered.
+func (b *Broker) submit(ctx context.Context, p *publish, forwarded bool) error {
+	r, err := b.router.enter(ctx)
+	if err != nil {
+		b.memory.Release(int64(p.size))
+		return err
+	}
+	p.release = func() {
+		r.release()
+		b.memory.Release(int64(p.size))
+	}
+	s := r.pick(p.item.Msg.Topic, p.item.Msg.Key)
+	_, forwards := s.(*forwarder)
+	switch {
+	case s == nil || forwards && forwarded:
+		p.release()
+		return newError(notifyv1.Reason_REASON_UNAVAILABLE, "this broker has no shard: try another one, or again")
+	case !s.put(p):
+		p.release()
+		return shardMoved()
+	}
+	return nil
+}
+
+// A lineReader accepts the publishes of one stream and keeps them, in order, for the answers.
+type lineReader struct {
+	b         *Broker
+	forwarded bool
+	line      line
+
+	mu      sync.Mutex
+	queue   []*publish
+	stopped bool // nothing is accepted any more
+	ended   bool // the producer has closed its side
+	readErr error
+	ready   chan struct{} // capacity 1
+}
+
+// PublishStream implements the API.
+func (b *Broker) PublishStream(ctx context.Context, stream *connect.BidiStream[notifyv1.PublishStreamRequest, notifyv1.PublishStreamResponse]) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r := &lineReader{b: b, ready: make(chan struct{}, 1), forwarded: stream.RequestHeader().Get(forwardedHeader) != ""}
+	go r.read(ctx, stream)
+	for {
+		batch, over := r.take()
+		if len(batch) == 0 {
+			if over {
+				return r.readErr
+			}
+			select {
+			case <-r.ready:
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-b.stopping:
+				r.stop()
+			}
+			continue
+		}
+		res := &notifyv1.PublishStreamResponse{Results: make([]*notifyv1.PublishResult, 0, len(batch))}
+		failed := false
+		for _, p := range batch {
+			select {
+			case <-p.done:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			if p.err != nil && breaksLine(p.err) {
+				failed = true
+			}
+			res.Results = append(res.Results, p.result())
+		}
+		if failed {
+			r.stop()
+		}
+		if err := stream.Send(res); err != nil {
+			return err
+		}
+	}
+}
+
+func (p *publish) result() *notifyv1.PublishResult {
+	if p.err != nil {
+		return &notifyv1.PublishResult{Id: p.item.Msg.ID.String(), Error: p.err.detail}
+	}
+	return &notifyv1.PublishResult{Id: p.id.String(), Duplicate: p.dup}
+}
+
+// read accepts until the stream ends, fails or is stopped.
+func (r *lineReader) read(ctx context.Context, stream *connect.BidiStream[notifyv1.PublishStreamRequest, notifyv1.PublishStreamResponse]) {
+	for {
+		req, err := stream.Receive()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			r.end(err)
+			return
+		}
+		for _, one := range req.GetPublishes() {
+			if !r.accept(ctx, one) {
+				return
+			}
+		}
+	}
+}
+
+// accept puts one publish on its way. It reports false when the line has stopped.
+func (r *lineReader) accept(ctx context.Context, req *notifyv1.PublishRequest) bool {
+	p, err := r.b.accept(ctx, req, &r.line)
+	if err != nil {
+		return r.add(refusedPublish(req, asAPIError(r.b.refused(req, err))), nil)
+	}
+	if err := r.b.memory.Acquire(ctx, int64(p.size)); err != nil {
+		return false
+	}
+	return r.add(p, func() error { return r.b.submit(ctx, p, r.forwarded) })
+}
+
+// refusedPublish carries the error of a message that goes nowhere.
+func refusedPublish(req *notifyv1.PublishRequest, err *apiError) *publish {
+	m := &message.Message{Topic: req.GetMessage().GetTopic()}
+	m.ID, _ = uuid.Parse(req.GetMessage().GetId()) // echoed if it was one
+	p := newPublish(store.Item{Msg: m}, nil)
+	p.fail(err)
+	return p
+}
+
+// add keeps a publish for its answer and submits it, in one step as seen by stop.
+func (r *lineReader) add(p *publish, submit func() error) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopped {
+		if submit != nil {
+			r.b.memory.Release(int64(p.size))
+		}
+		return false
+	}
+	if submit != nil {
+		if err := submit(); err != nil {
+			p.release = nil // given back by submit
+			p.fail(asAPIError(err))
+		}
+	}
+	r.queue = append(r.queue, p)
+	wake(r.ready)
+	return true
+}
+
+// take returns what is to be answered next: the first publish, and behind it those that are done.
+func (r *lineReader) take() (batch []*publish, over bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := min(1, len(r.queue))
+	for n > 0 && n < len(r.queue) && n < maxBatchRows && r.queue[n].isDone() {
+		n++
+	}
+	batch = r.queue[:n:n]
+	r.queue = r.queue[n:]
+	return batch, len(r.queue) == 0 && (r.ended || r.stopped)
+}
+
+func (p *publish) isDone() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// stop lets nothing more in and fails what is not committed: the producer opens a new stream.
+func (r *lineReader) stop() {
+	r.line.broken.Store(true)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.stopped {
+		r.stopped = true
+		r.readErr = rpcError(newError(notifyv1.Reason_REASON_UNAVAILABLE, "stream ended behind a failed message: open a new one and send again what failed"))
+	}
+	wake(r.ready)
+}
+
+func (r *lineReader) end(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.stopped {
+		r.ended, r.readErr = true, err
+	}
+	wake(r.ready)
+}

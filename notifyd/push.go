@@ -1,0 +1,354 @@
+package notifyd
+
+import (
+	"sync"
+	"time"
+
+	"notifymirror/notifyd/message"
+	"notifymirror/notifyd/shard"
+)
+
+// maxWaiting is how many deliveries of a group wait in memory for credit, beyond four times
+// the group's whole credit; more become pending rows at once.
+const maxWaiting = 1000
+
+// A source is where a delivery comes from and where its outcome goes: a shard's owner.
+type source interface {
+	// sent tells that deliveries are on their way until deadline, and drops those that
+	// must not be pushed from here any more.
+	sent(ds []*flight, deadline int64) []*flight
+	// deferred tells that the group cannot take the deliveries now.
+	deferred(ds []*flight)
+	// failed tells that a pushed delivery ended without an acknowledgement.
+	failed(f *flight, reason string)
+}
+
+// A flight is one attempt of one delivery, from the group's queue to its outcome.
+type flight struct {
+	from     source
+	shard    int
+	pos      shard.Pos
+	group    int32
+	attempt  int
+	retry    bool // of a pending row
+	msg      *message.Message
+	token    []byte
+	queuedAt int64
+	deadline int64
+
+	inst *instance
+	done bool
+}
+
+type flightKey struct {
+	shard int
+	pos   shard.Pos
+}
+
+func (f *flight) key() flightKey { return flightKey{f.shard, f.pos} }
+
+// An instance is one attached stream of a group. Its fields belong to the group's lock.
+type instance struct {
+	name, peer string
+	credit     int
+	inFlight   int
+	outbox     []*flight
+	wake       chan struct{} // capacity 1: outbox has something
+	gone       bool
+}
+
+func (i *instance) free() int {
+	if i.gone {
+		return 0
+	}
+	return i.credit - i.inFlight
+}
+
+// A pushGroup spreads a group's deliveries over its instances, round robin, as far as their
+// credit goes. No lock is held while a source is called.
+type pushGroup struct {
+	id      int32
+	ackWait time.Duration
+	clock   *storeClock
+
+	mu        sync.Mutex
+	instances []*instance
+	turn      int
+	waiting   []*flight // for credit, oldest first
+	flights   map[flightKey]*flight
+	order     []*flight // in flight or done, by deadline
+}
+
+func newPushGroup(id int32, ackWait time.Duration, clock *storeClock) *pushGroup {
+	return &pushGroup{id: id, ackWait: ackWait, clock: clock, flights: map[flightKey]*flight{}}
+}
+
+// attach adds an instance.
+func (g *pushGroup) attach(name, peer string, credit int) *instance {
+	inst := &instance{name: name, peer: peer, credit: credit, wake: make(chan struct{}, 1)}
+	g.mu.Lock()
+	g.instances = append(g.instances, inst)
+	g.mu.Unlock()
+	return inst
+}
+
+// detach takes an instance out; its deliveries in flight have failed. What only waited is
+// deferred when it was the last one.
+func (g *pushGroup) detach(inst *instance) {
+	g.mu.Lock()
+	inst.gone = true
+	for i, x := range g.instances {
+		if x == inst {
+			g.instances = append(g.instances[:i], g.instances[i+1:]...)
+			break
+		}
+	}
+	var lost []*flight
+	for _, f := range g.flights {
+		if f.inst == inst {
+			g.end(f)
+			lost = append(lost, f)
+		}
+	}
+	inst.outbox = nil
+	var waiting []*flight
+	if len(g.instances) == 0 {
+		waiting, g.waiting = g.waiting, nil
+	}
+	g.mu.Unlock()
+	for _, f := range lost {
+		f.from.failed(f, failedStreamEnded)
+	}
+	deferAll(waiting)
+	g.pump()
+}
+
+func deferAll(fs []*flight) {
+	for _, part := range bySource(fs) {
+		part[0].from.deferred(part)
+	}
+}
+
+// bySource cuts a list into runs of one source.
+func bySource(fs []*flight) [][]*flight {
+	var out [][]*flight
+	start := 0
+	for i := range fs {
+		if i > start && fs[i].from != fs[start].from {
+			out = append(out, fs[start:i])
+			start = i
+		}
+	}
+	if start < len(fs) {
+		out = append(out, fs[start:])
+	}
+	return out
+}
+
+// offer queues deliveries of one source, in order.
+func (g *pushGroup) offer(fs []*flight) {
+	now := g.clock.now()
+	g.mu.Lock()
+	if len(g.instances) == 0 {
+		g.mu.Unlock()
+		deferAll(fs)
+		return
+	}
+	room := maxWaiting - len(g.waiting)
+	for _, i := range g.instances {
+		room += 4 * i.credit
+	}
+	room = max(0, min(room, len(fs)))
+	for _, f := range fs[:room] {
+		f.queuedAt = now
+	}
+	g.waiting = append(g.waiting, fs[:room]...)
+	g.mu.Unlock()
+	deferAll(fs[room:])
+	g.pump()
+}
+
+// pump pushes what waits as far as the credit goes.
+func (g *pushGroup) pump() {
+	for {
+		now := g.clock.now()
+		g.mu.Lock()
+		assigned := g.assign(now)
+		g.mu.Unlock()
+		if len(assigned) == 0 {
+			return
+		}
+		deadline := now + g.ackWait.Microseconds()
+		for _, part := range bySource(assigned) {
+			g.launch(part, part[0].from.sent(part, deadline))
+		}
+	}
+}
+
+// assign gives waiting deliveries to instances with credit, in turn.
+func (g *pushGroup) assign(now int64) []*flight {
+	n := 0
+	for ; n < len(g.waiting); n++ {
+		inst := g.next()
+		if inst == nil {
+			break
+		}
+		f := g.waiting[n]
+		f.inst, f.deadline = inst, now+g.ackWait.Microseconds()
+		inst.inFlight++
+		g.flights[f.key()] = f
+		g.order = append(g.order, f)
+	}
+	assigned := g.waiting[:n:n]
+	g.waiting = g.waiting[n:]
+	return assigned
+}
+
+func (g *pushGroup) next() *instance {
+	for range g.instances {
+		g.turn = (g.turn + 1) % len(g.instances)
+		if inst := g.instances[g.turn]; inst.free() > 0 {
+			return inst
+		}
+	}
+	return nil
+}
+
+// launch puts the deliveries that may go into the outboxes and gives the credit of the others back.
+func (g *pushGroup) launch(assigned, ok []*flight) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := 0
+	for _, f := range assigned {
+		switch {
+		case i < len(ok) && ok[i] == f:
+			i++
+			if f.done { // detached meanwhile
+				continue
+			}
+			f.inst.outbox = append(f.inst.outbox, f)
+			wake(f.inst.wake)
+		case !f.done:
+			g.end(f)
+		}
+	}
+}
+
+// end takes a flight out and frees its credit. The lock is held.
+func (g *pushGroup) end(f *flight) {
+	f.done = true
+	f.inst.inFlight--
+	if g.flights[f.key()] == f {
+		delete(g.flights, f.key())
+	}
+}
+
+// finish takes the flight of a token out when it is in flight. attempt 0 means any.
+func (g *pushGroup) finish(k flightKey, attempt int) *flight {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f := g.flights[k]
+	if f == nil || attempt != 0 && f.attempt != attempt {
+		return nil
+	}
+	g.end(f)
+	return f
+}
+
+// expire fails the deliveries whose ack wait is over and drops waiting ones that are
+// settled by now. settleAfter is in microseconds.
+func (g *pushGroup) expire(settleAfter int64) {
+	now := g.clock.now()
+	var late []*flight
+	g.mu.Lock()
+	for len(g.order) > 0 && (g.order[0].done || g.order[0].deadline <= now) {
+		if f := g.order[0]; !f.done {
+			g.end(f)
+			late = append(late, f)
+		}
+		g.order[0] = nil
+		g.order = g.order[1:]
+	}
+	for len(g.waiting) > 0 && !g.waiting[0].retry && g.waiting[0].queuedAt+settleAfter <= now {
+		g.waiting[0] = nil
+		g.waiting = g.waiting[1:]
+	}
+	g.mu.Unlock()
+	for _, f := range late {
+		f.from.failed(f, failedNoAck)
+	}
+	if len(late) > 0 {
+		g.pump()
+	}
+}
+
+// take empties an instance's outbox, up to most deliveries and about bytes of messages.
+func (g *pushGroup) take(inst *instance, most, bytes int) []*flight {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n, size := 0, 0
+	for n < len(inst.outbox) && n < most && (n == 0 || size < bytes) {
+		size += inst.outbox[n].msg.Size()
+		n++
+	}
+	out := inst.outbox[:n:n]
+	inst.outbox = inst.outbox[n:]
+	if len(inst.outbox) > 0 {
+		wake(inst.wake)
+	}
+	live := out[:0:0]
+	for _, f := range out {
+		if !f.done {
+			live = append(live, f)
+		}
+	}
+	return live
+}
+
+// setCredit changes an instance's window.
+func (g *pushGroup) setCredit(inst *instance, credit int) {
+	g.mu.Lock()
+	inst.credit = credit
+	g.mu.Unlock()
+	g.pump()
+}
+
+// spare is how many more deliveries the group could take now.
+func (g *pushGroup) spare() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := -len(g.waiting)
+	for _, i := range g.instances {
+		n += i.free()
+	}
+	return max(0, n)
+}
+
+// drop forgets everything that came from a source which is over, and returns what was in flight.
+func (g *pushGroup) drop(from source) (flying []*flight) {
+	g.mu.Lock()
+	for _, f := range g.flights {
+		if f.from == from {
+			g.end(f)
+			flying = append(flying, f)
+		}
+	}
+	kept := g.waiting[:0:0]
+	for _, f := range g.waiting {
+		if f.from != from {
+			kept = append(kept, f)
+		}
+	}
+	g.waiting = kept
+	g.mu.Unlock()
+	g.pump()
+	return flying
+}
+
+// wake signals a channel of capacity 1.
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

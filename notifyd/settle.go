@@ -1,0 +1,197 @@
+package notifyd
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"notifymirror/notifyd/shard"
+	"notifymirror/notifyd/store"
+)
+
+const (
+	// settlePeriod is how long outcomes gather before a transaction takes them; nobody waits for it.
+	settlePeriod = 50 * time.Millisecond
+	// settleBatch is the most messages of one settling transaction; as many do not wait for the period.
+	settleBatch = 500
+)
+
+// settleLoop writes outcomes. It is the only writer of pending rows and the only deleter of
+// messages, so that one position is never in two transactions at once.
+func (o *owner) settleLoop(ctx context.Context) error {
+	period := time.NewTicker(settlePeriod)
+	defer period.Stop()
+	ping := time.NewTicker(pingPeriod)
+	defer ping.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-o.releasing:
+			return o.handOver(ctx)
+		case <-period.C:
+		case <-o.settleWake:
+		case <-ping.C:
+			if err := o.settles.Ping(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := o.settleReady(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// wakeSettler calls the settler when a full batch is ready. The lock is held.
+func (o *owner) wakeSettler() {
+	ready, _ := o.ledger.Ready(o.clock.now())
+	if ready+len(o.acks)+len(o.fails) >= settleBatch {
+		wake(o.settleWake)
+	}
+}
+
+// settleReady settles until less than a full batch is left.
+func (o *owner) settleReady(ctx context.Context) error {
+	for {
+		s := o.settlement(settleBatch)
+		if s == nil {
+			return nil
+		}
+		full := len(s.Acks)+len(s.Fails) >= settleBatch || len(s.Plan.Delete) >= settleBatch
+		if err := o.settle(ctx, s); err != nil {
+			return err
+		}
+		if !full {
+			return nil
+		}
+	}
+}
+
+// settlement takes what is ready, or returns nil.
+func (o *owner) settlement(most int) *store.Settlement {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	ready, _ := o.ledger.Ready(o.clock.now())
+	if ready+len(o.acks)+len(o.fails) == 0 {
+		return nil
+	}
+	s := &store.Settlement{Shard: o.no, Epoch: o.epoch, Plan: o.ledger.Plan(o.clock.now(), most)}
+	n := min(most, len(o.acks))
+	s.Acks, o.acks = o.acks[:n:n], o.acks[n:]
+	n = min(most, len(o.fails))
+	s.Fails, o.fails = o.fails[:n:n], o.fails[n:]
+	return s
+}
+
+// settle runs one settlement, again after locks and registry changes. Its error ends the ownership.
+func (o *owner) settle(ctx context.Context, s *store.Settlement) error {
+	fence, err := o.settles.Settle(context.WithoutCancel(ctx), s)
+	switch {
+	case err == nil:
+		o.clock.set(fence.Now)
+		o.settled(s)
+		return nil
+	case errors.Is(err, store.ErrFenced), errors.Is(err, store.ErrUnknown):
+		return err
+	}
+	o.unsettle(s)
+	if errors.Is(err, store.ErrVersion) {
+		err = o.refresh(ctx)
+	}
+	if err != nil {
+		o.metrics.storeErrors.WithLabelValues(o.st.Name, "settle").Inc()
+		o.log.Warn("settling failed and is tried again", "store", o.st.Name, "shard", o.no, "err", err)
+	}
+	return nil
+}
+
+// unsettle puts a settlement back after its rollback.
+func (o *owner) unsettle(s *store.Settlement) {
+	o.mu.Lock()
+	ds := o.ledger.SettleFailed(s.Plan)
+	o.acks = append(s.Acks, o.acks...)
+	o.fails = append(s.Fails, o.fails...)
+	o.mu.Unlock()
+	o.hub.offer(o.flights(ds))
+}
+
+// settled notes a committed settlement.
+func (o *owner) settled(s *store.Settlement) {
+	o.metrics.batchRows.WithLabelValues("delete").Observe(float64(len(s.Plan.Delete)))
+	o.metrics.batchRows.WithLabelValues("pending").Observe(float64(len(s.Plan.Pending)))
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	acks, fails := o.ledger.SettleDone(s.Plan)
+	o.acks = append(o.acks, acks...)
+	o.fails = append(o.fails, fails...)
+	for _, r := range s.Plan.Pending {
+		o.hint(r.Group, r.NextAt)
+	}
+	for _, a := range s.Acks {
+		delete(o.busy, flightGroup{a.Pos, a.Group})
+	}
+	for _, r := range s.Fails {
+		delete(o.busy, flightGroup{r.Pos, r.Group})
+		o.hint(r.Group, r.NextAt)
+	}
+	o.count()
+	wake(o.readWake)
+}
+
+// handOver writes every outcome known and parks the rest, then ends the ownership. What is
+// still running gets a row that is due at its deadline.
+func (o *owner) handOver(ctx context.Context) error {
+	select {
+	case <-o.inserted:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	o.park(o.hub.drop(o))
+	for {
+		s := o.everything()
+		if s == nil {
+			return errReleased
+		}
+		if err := o.settle(ctx, s); err != nil {
+			return err
+		}
+	}
+}
+
+// park gives the next owner the deadlines of retries that are still running; those of first
+// attempts are in the ledger.
+func (o *owner) park(flying []*flight) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, f := range flying {
+		if f.retry {
+			o.fails = append(o.fails, shard.PendingRow{Pos: f.pos, Group: f.group, NextAt: f.deadline, Attempts: f.attempt, Err: failedNoAck})
+		}
+	}
+}
+
+// everything is a settlement that takes messages although they are not due, or nil.
+func (o *owner) everything() *store.Settlement {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ledger.Len()+len(o.acks)+len(o.fails) == 0 {
+		return nil
+	}
+	s := &store.Settlement{Shard: o.no, Epoch: o.epoch, Acks: o.acks, Fails: o.fails,
+		Plan: o.ledger.Plan(o.clock.now()+2*settleAfter.Microseconds(), settleBatch)}
+	o.acks, o.fails = nil, nil
+	return s
+}
+
+var _ source = (*owner)(nil)
+
+// hint notes that a pending row of the group is due at next. The lock is held.
+func (o *owner) hint(group int32, next int64) {
+	d := o.drains[group]
+	if d == nil {
+		d = newDrain()
+		o.drains[group] = d
+	}
+	d.next = min(d.next, next)
+}

@@ -1,0 +1,231 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"notifymirror/notifyd/message"
+	"notifymirror/notifyd/schema"
+	"notifymirror/notifyd/shard"
+)
+
+// An Item is one message to insert.
+type Item struct {
+	Msg *message.Message
+	// IdempotencyKey, when not empty, makes a repeat store nothing.
+	IdempotencyKey string
+}
+
+// A Verdict is what became of an Item once its batch committed.
+type Verdict struct {
+	// Pos of the message, or 0 when it was not inserted.
+	Pos shard.Pos
+	// First is the id under which the idempotency key was stored first, when Pos is 0.
+	First uuid.UUID
+	// Conflict: the key was stored with another content.
+	Conflict bool
+}
+
+// An Insert is one batch for one shard.
+type Insert struct {
+	Shard int
+	Epoch int64
+	Items []Item
+	// Batch is a random number that no other transaction has.
+	Batch int64
+	// Window is how long an idempotency key is kept, microseconds.
+	Window int64
+	// Begin gives the first of n positions, once, when n is known; not called for none.
+	Begin func(n int) (shard.Pos, error)
+}
+
+// Insert stores a batch in one transaction and returns a verdict for each item. BornAt of
+// each message is set. See Writer.write for its errors.
+func (w *Writer) Insert(ctx context.Context, in *Insert) (Fence, []Verdict, error) {
+	verdicts := make([]Verdict, len(in.Items))
+	fence, err := w.write(ctx, in.Shard, in.Epoch, func(ctx context.Context, f Fence) error {
+		fresh, err := w.dedup(ctx, in, f.Now, verdicts)
+		if err != nil || len(fresh) == 0 {
+			return err
+		}
+		first, err := in.Begin(len(fresh))
+		if err != nil {
+			return fmt.Errorf("%w: %w", errSlot, err)
+		}
+		for n, i := range fresh {
+			in.Items[i].Msg.BornAt = f.Now
+			verdicts[i] = Verdict{Pos: first + shard.Pos(n)}
+		}
+		return w.insertRows(ctx, in, fresh, first)
+	})
+	return fence, verdicts, err
+}
+
+func (w *Writer) insertRows(ctx context.Context, in *Insert, fresh []int, first shard.Pos) error {
+	args := make([]any, 0, len(fresh)*schema.MessageColumnCount)
+	for n, i := range fresh {
+		m := in.Items[i].Msg
+		headers, err := encodeHeaders(m.Headers)
+		if err != nil {
+			return err
+		}
+		body := m.Body
+		if body == nil {
+			body = []byte{}
+		}
+		args = append(args, int64(first)+int64(n), m.ID[:], m.Topic, []byte(m.Key), headers, body, m.Mirrored, m.BornAt)
+	}
+	_, err := w.conn.ExecContext(ctx, "INSERT INTO "+schema.Message(in.Shard)+" ("+schema.MessageColumnList+") VALUES "+
+		tuples(len(fresh), schema.MessageColumnCount), args...)
+	return err
+}
+
+// encodeHeaders is the text in the headers column: a JSON object of strings with sorted
+// names; empty without headers.
+func encodeHeaders(h map[string]string) ([]byte, error) {
+	if len(h) == 0 {
+		return []byte{}, nil
+	}
+	return json.Marshal(h)
+}
+
+type dedupKey struct{ topic, key string }
+
+// dedup decides which items are to be inserted: all without a key, and the first of each
+// key that is new. Keys go in sorted, so that batches of different shards do not deadlock.
+func (w *Writer) dedup(ctx context.Context, in *Insert, now int64, verdicts []Verdict) ([]int, error) {
+	var fresh []int
+	leaders := map[dedupKey]int{}
+	var keyed []int
+	for i, it := range in.Items {
+		if it.IdempotencyKey == "" {
+			fresh = append(fresh, i)
+			continue
+		}
+		k := dedupKey{it.Msg.Topic, it.IdempotencyKey}
+		if _, seen := leaders[k]; !seen {
+			leaders[k] = i
+			keyed = append(keyed, i)
+		}
+	}
+	if len(keyed) == 0 {
+		return fresh, nil
+	}
+	if err := w.insertKeys(ctx, in, keyed, now); err != nil {
+		return nil, err
+	}
+	stored, err := w.readKeys(ctx, in, keyed)
+	if err != nil {
+		return nil, err
+	}
+	for i, it := range in.Items {
+		if it.IdempotencyKey == "" {
+			continue
+		}
+		k := dedupKey{it.Msg.Topic, it.IdempotencyKey}
+		row, ok := stored[k]
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("%w: idempotency key %q of topic %q vanished", errSlot, k.key, k.topic)
+		case row.batch == in.Batch && leaders[k] == i:
+			fresh = append(fresh, i)
+		default:
+			verdicts[i] = Verdict{First: row.id, Conflict: row.hash != it.Msg.Hash()}
+		}
+	}
+	slices.Sort(fresh)
+	return fresh, nil
+}
+
+// insertKeys inserts the keys of the items, taking over expired ones; a key that lives stays as it is.
+func (w *Writer) insertKeys(ctx context.Context, in *Insert, items []int, now int64) error {
+	slices.SortFunc(items, func(a, b int) int {
+		x, y := in.Items[a], in.Items[b]
+		if c := strings.Compare(x.Msg.Topic, y.Msg.Topic); c != 0 {
+			return c
+		}
+		return strings.Compare(x.IdempotencyKey, y.IdempotencyKey)
+	})
+	args := make([]any, 0, 6*len(items)+4)
+	for _, i := range items {
+		it := in.Items[i]
+		hash := it.Msg.Hash()
+		args = append(args, it.Msg.Topic, []byte(it.IdempotencyKey), it.Msg.ID[:], hash[:], in.Batch, now+in.Window)
+	}
+	args = append(args, now, now, now, now)
+	_, err := w.conn.ExecContext(ctx, "INSERT INTO dedup (topic, idempotency_key, id, body_hash, batch, expires_at) VALUES "+
+		tuples(len(items), 6)+` ON DUPLICATE KEY UPDATE
+		id = IF(expires_at <= ?, VALUES(id), id),
+		body_hash = IF(expires_at <= ?, VALUES(body_hash), body_hash),
+		batch = IF(expires_at <= ?, VALUES(batch), batch),
+		expires_at = IF(expires_at <= ?, VALUES(expires_at), expires_at)`, args...)
+	return err
+}
+
+type dedupRow struct {
+	id    uuid.UUID
+	hash  [message.HashSize]byte
+	batch int64
+}
+
+// readKeys reads the rows of items back, which are sorted by topic; the insert has locked them.
+func (w *Writer) readKeys(ctx context.Context, in *Insert, items []int) (map[dedupKey]dedupRow, error) {
+	out := make(map[dedupKey]dedupRow, len(items))
+	for len(items) > 0 {
+		topic := in.Items[items[0]].Msg.Topic
+		n := 1
+		for n < len(items) && in.Items[items[n]].Msg.Topic == topic {
+			n++
+		}
+		if err := w.readTopicKeys(ctx, in, topic, items[:n], out); err != nil {
+			return nil, err
+		}
+		items = items[n:]
+	}
+	return out, nil
+}
+
+func (w *Writer) readTopicKeys(ctx context.Context, in *Insert, topic string, items []int, out map[dedupKey]dedupRow) error {
+	args := []any{topic}
+	for _, i := range items {
+		args = append(args, []byte(in.Items[i].IdempotencyKey))
+	}
+	rows, err := w.conn.QueryContext(ctx, "SELECT idempotency_key, id, body_hash, batch FROM dedup WHERE topic = ? AND idempotency_key IN "+
+		tuples(1, len(items)), args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var key, id, hash []byte
+		var r dedupRow
+		if err := rows.Scan(&key, &id, &hash, &r.batch); err != nil {
+			return err
+		}
+		copy(r.id[:], id)
+		copy(r.hash[:], hash)
+		out[dedupKey{topic, string(key)}] = r
+	}
+	return rows.Err()
+}
+
+// ForgetKeys deletes up to most idempotency keys whose window is over and returns how many.
+func (s *Store) ForgetKeys(ctx context.Context, most int) (int64, error) {
+	res, err := s.db.ExecContext(ctx, "DELETE FROM dedup WHERE expires_at < "+schema.NowMicros+" ORDER BY expires_at LIMIT ?", most)
+	if err != nil {
+		return 0, fmt.Errorf("expired idempotency keys: %w", err)
+	}
+	return res.RowsAffected()
+}
+
+// NewBatch makes a batch number of random bytes.
+func NewBatch() int64 {
+	id := uuid.New()
+	return int64(binary.BigEndian.Uint64(id[8:]) >> 1)
+}

@@ -1,0 +1,222 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"notifymirror/notifyd/schema"
+)
+
+// A Registry is one version of what is declared. It is never changed after it was read.
+type Registry struct {
+	Version       int64
+	Topics        map[string]Topic
+	Groups        map[string]Group
+	GroupNames    map[int32]string
+	Subscriptions []Subscription // by topic, then group id
+}
+
+// Topic is a declared topic.
+type Topic struct {
+	Name      string
+	Mirrored  bool
+	CreatedAt int64
+}
+
+// Group is a declared consumer group. Its id is never used again.
+type Group struct {
+	ID        int32
+	Name      string
+	CreatedAt int64
+}
+
+// Subscription says that a group gets the messages of a topic.
+type Subscription struct {
+	GroupID   int32
+	Topic     string
+	CreatedAt int64
+}
+
+// RegistryVersion reads the number of the version in force.
+func (s *Store) RegistryVersion(ctx context.Context) (version int64, err error) {
+	if err := s.db.QueryRowContext(ctx, "SELECT MAX(registry_version) FROM epoch").Scan(&version); err != nil {
+		return 0, fmt.Errorf("registry version: %w", err)
+	}
+	return version, nil
+}
+
+// Registry reads the version in force.
+func (s *Store) Registry(ctx context.Context) (*Registry, error) {
+	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
+	defer tx.Rollback()
+	r := &Registry{Topics: map[string]Topic{}, Groups: map[string]Group{}, GroupNames: map[int32]string{}}
+	// The first read fixes the snapshot for all of them.
+	if err := tx.QueryRowContext(ctx, "SELECT MAX(registry_version) FROM epoch").Scan(&r.Version); err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
+	for _, read := range []func(context.Context, *sql.Tx) error{r.readTopics, r.readGroups, r.readSubscriptions} {
+		if err := read(ctx, tx); err != nil {
+			return nil, fmt.Errorf("registry: %w", err)
+		}
+	}
+	return r, nil
+}
+
+func each(ctx context.Context, tx *sql.Tx, query string, row func(*sql.Rows) error) error {
+	rows, err := tx.QueryContext(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+func (r *Registry) readTopics(ctx context.Context, tx *sql.Tx) error {
+	return each(ctx, tx, "SELECT name, mirrored, created_at FROM registry_topic", func(rows *sql.Rows) error {
+		var t Topic
+		err := rows.Scan(&t.Name, &t.Mirrored, &t.CreatedAt)
+		r.Topics[t.Name] = t
+		return err
+	})
+}
+
+func (r *Registry) readGroups(ctx context.Context, tx *sql.Tx) error {
+	return each(ctx, tx, "SELECT id, name, created_at FROM registry_group WHERE dropped_at = 0", func(rows *sql.Rows) error {
+		var g Group
+		err := rows.Scan(&g.ID, &g.Name, &g.CreatedAt)
+		r.Groups[g.Name] = g
+		r.GroupNames[g.ID] = g.Name
+		return err
+	})
+}
+
+func (r *Registry) readSubscriptions(ctx context.Context, tx *sql.Tx) error {
+	return each(ctx, tx, "SELECT s.group_id, s.topic, s.created_at FROM registry_subscription s JOIN registry_group g ON g.id = s.group_id"+
+		" WHERE g.dropped_at = 0 ORDER BY s.topic, s.group_id", func(rows *sql.Rows) error {
+		var sub Subscription
+		err := rows.Scan(&sub.GroupID, &sub.Topic, &sub.CreatedAt)
+		r.Subscriptions = append(r.Subscriptions, sub)
+		return err
+	})
+}
+
+// changePatience bounds a registry change: long enough for a takeover to end an owner that
+// stopped in the middle of a transaction.
+const changePatience = 20 * time.Second
+
+// change runs a registry change and gives it the next version, under the epoch rows' locks,
+// so that it is in force in every shard when this returns.
+func (s *Store) change(ctx context.Context, body func(context.Context, *sql.Tx, int64) error) error {
+	ctx, cancel := context.WithTimeout(ctx, changePatience)
+	defer cancel()
+	for {
+		err := s.changeOnce(ctx, body)
+		if !Retryable(err) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("registry change: %w", ErrBusy)
+		}
+	}
+}
+
+func (s *Store) changeOnce(ctx context.Context, body func(context.Context, *sql.Tx, int64) error) error {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("registry change: %w", err)
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(ctx, "SET innodb_lock_wait_timeout = "+changeLockWait); err != nil {
+		return fmt.Errorf("registry change: %w", err)
+	}
+	tx, err := conn.BeginTx(ctx, readCommitted())
+	if err != nil {
+		return fmt.Errorf("registry change: %w", err)
+	}
+	defer tx.Rollback()
+	var now int64
+	if err := each(ctx, tx, "SELECT "+schema.NowMicros+" FROM epoch ORDER BY shard FOR UPDATE", func(rows *sql.Rows) error {
+		return rows.Scan(&now)
+	}); err != nil {
+		return fmt.Errorf("registry change: %w", err)
+	}
+	if err := body(ctx, tx, now); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE epoch SET registry_version = registry_version + 1"); err != nil {
+		return fmt.Errorf("registry change: %w", err)
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("registry change: %w", err)
+	}
+	return nil
+}
+
+// CreateTopic declares a topic, or returns ErrExists.
+func (s *Store) CreateTopic(ctx context.Context, t Topic) error {
+	return s.change(ctx, func(ctx context.Context, tx *sql.Tx, now int64) error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO registry_topic (name, mirrored, created_at) VALUES (?, ?, ?)", t.Name, t.Mirrored, now)
+		if hasCode(err, codeDuplicate) {
+			return fmt.Errorf("topic %q: %w", t.Name, ErrExists)
+		}
+		if err != nil {
+			return fmt.Errorf("topic %q: %w", t.Name, err)
+		}
+		return nil
+	})
+}
+
+// AddSubscription lets a group get a topic, and declares the group if it is new. It returns
+// ErrNoTopic when the topic is not declared, ErrExists when the subscription is there.
+func (s *Store) AddSubscription(ctx context.Context, group, topic string) (groupCreated bool, err error) {
+	err = s.change(ctx, func(ctx context.Context, tx *sql.Tx, now int64) error {
+		groupCreated = false
+		var n int
+		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM registry_topic WHERE name = ?", topic).Scan(&n); err != nil {
+			return fmt.Errorf("topic %q: %w", topic, err)
+		}
+		if n == 0 {
+			return fmt.Errorf("topic %q: %w", topic, ErrNoTopic)
+		}
+		id, created, err := groupID(ctx, tx, group, now)
+		if err != nil {
+			return fmt.Errorf("group %q: %w", group, err)
+		}
+		groupCreated = created
+		_, err = tx.ExecContext(ctx, "INSERT INTO registry_subscription (group_id, topic, created_at) VALUES (?, ?, ?)", id, topic, now)
+		if hasCode(err, codeDuplicate) {
+			return fmt.Errorf("subscription of %q to %q: %w", group, topic, ErrExists)
+		}
+		if err != nil {
+			return fmt.Errorf("subscription of %q to %q: %w", group, topic, err)
+		}
+		return nil
+	})
+	return groupCreated && err == nil, err
+}
+
+func groupID(ctx context.Context, tx *sql.Tx, name string, now int64) (id int64, created bool, err error) {
+	err = tx.QueryRowContext(ctx, "SELECT id FROM registry_group WHERE name = ?", name).Scan(&id)
+	if err == nil {
+		return id, false, nil
+	}
+	if err != sql.ErrNoRows {
+		return 0, false, err
+	}
+	res, err := tx.ExecContext(ctx, "INSERT INTO registry_group (name, created_at, dropped_at) VALUES (?, ?, 0)", name, now)
+	if err != nil {
+		return 0, false, err
+	}
+	id, err = res.LastInsertId()
+	return id, true, err
+}

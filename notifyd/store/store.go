@@ -1,0 +1,109 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+
+	"notifymirror/notifyd/schema"
+	"notifymirror/notifyd/schema/dsn"
+)
+
+// Seconds that a server waits for a lock, and for the next statement of an idle connection.
+const (
+	writerLockWait = "2"
+	writerIdle     = "60"
+	takerLockWait  = "1"
+	changeLockWait = "2"
+)
+
+// A Store is one MySQL or MariaDB primary as the broker uses it.
+type Store struct {
+	Name string
+	schema.Info
+
+	db      *sql.DB // reads, leases, registry
+	writers *sql.DB // one connection per Writer
+}
+
+// Open connects and reads what the store is. The schema must be installed.
+func Open(ctx context.Context, name, address string) (*Store, error) {
+	cfg, err := dsn.Parse(address)
+	if err != nil {
+		return nil, fmt.Errorf("store %s: %w", name, err)
+	}
+	s := &Store{Name: name}
+	if s.db, err = pool(cfg, nil); err != nil {
+		return nil, fmt.Errorf("store %s: %w", name, err)
+	}
+	s.db.SetMaxOpenConns(16)
+	s.db.SetMaxIdleConns(8)
+	if s.writers, err = pool(cfg, map[string]string{
+		"autocommit":               "0",
+		"innodb_lock_wait_timeout": writerLockWait,
+		"wait_timeout":             writerIdle,
+	}); err != nil {
+		s.db.Close()
+		return nil, fmt.Errorf("store %s: %w", name, err)
+	}
+	s.writers.SetMaxIdleConns(0)
+	if s.Info, err = schema.Read(ctx, s.db); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("store %s at %s: %w", name, dsn.Redact(cfg), err)
+	}
+	return s, nil
+}
+
+// pool opens a pool whose sessions have the given variables.
+func pool(cfg *mysql.Config, vars map[string]string) (*sql.DB, error) {
+	c := cfg.Clone()
+	c.InterpolateParams = true // one round trip per statement
+	c.MultiStatements = true
+	c.MaxAllowedPacket = 0 // ask the server
+	if c.Params == nil {
+		c.Params = map[string]string{}
+	}
+	for k, v := range vars {
+		c.Params[k] = v
+	}
+	connector, err := mysql.NewConnector(c)
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(connector), nil
+}
+
+// Close ends all connections.
+func (s *Store) Close() {
+	s.writers.Close()
+	s.db.Close()
+}
+
+// Ping reports whether the store answers.
+func (s *Store) Ping(ctx context.Context) error { return s.db.PingContext(ctx) }
+
+// groups of placeholders: "(?,?),(?,?)".
+func tuples(n, width int) string {
+	one := "(" + strings.Repeat("?,", width-1) + "?)"
+	return strings.Repeat(one+",", n-1) + one
+}
+
+// inList is "(1,2,3)" of sorted numbers.
+func inList[T ~int64 | ~int32](ns []T) string {
+	var b strings.Builder
+	b.Grow(20 * len(ns))
+	for i, n := range ns {
+		if i == 0 {
+			b.WriteByte('(')
+		} else {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.FormatInt(int64(n), 10))
+	}
+	b.WriteByte(')')
+	return b.String()
+}

@@ -1,0 +1,230 @@
+package notifyd
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"connectrpc.com/connect"
+
+	notifyv1 "notifymirror/notifyd/api/notify/v1"
+	"notifymirror/notifyd/message"
+)
+
+const (
+	defaultCredit = 100
+	maxCredit     = 100_000
+	// Limits of one frame of deliveries.
+	frameDeliveries = 200
+	frameBytes      = 1 << 20
+)
+
+type subscribeStream = connect.BidiStream[notifyv1.SubscribeRequest, notifyv1.SubscribeResponse]
+
+// A consumer is one attached stream while it lives.
+type consumer struct {
+	b       *Broker
+	stream  *subscribeStream
+	group   *pushGroup
+	inst    *instance
+	refused chan [][]byte // tokens that another broker must settle
+}
+
+// Subscribe implements the API.
+func (b *Broker) Subscribe(ctx context.Context, stream *subscribeStream) error {
+	first, err := stream.Receive()
+	if err != nil {
+		return err
+	}
+	c, err := b.attach(ctx, stream, first)
+	if err != nil {
+		return rpcError(err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	gauge := b.metrics.subscribers.WithLabelValues(first.GetAttach().GetGroup(), "grpc")
+	gauge.Inc()
+	defer gauge.Dec()
+	defer b.wakeReaders()
+	defer c.group.detach(c.inst)
+	ended := make(chan error, 1)
+	go func() { ended <- c.receive(ctx) }()
+	if err := stream.Send(&notifyv1.SubscribeResponse{Attached: &notifyv1.Attached{
+		BrokerId: b.cfg.ID, AckWaitMs: uint32(time.Duration(b.cfg.AckWait).Milliseconds())}}); err != nil {
+		return err
+	}
+	b.wakeReaders()
+	return c.send(ctx, ended)
+}
+
+func (b *Broker) attach(ctx context.Context, stream *subscribeStream, first *notifyv1.SubscribeRequest) (*consumer, error) {
+	a := first.GetAttach()
+	if a == nil {
+		return nil, &message.FieldError{Field: "attach", Rule: "must be in the first message of the stream"}
+	}
+	if err := message.ValidateGroup(a.GetGroup()); err != nil {
+		return nil, err
+	}
+	if n := len(a.GetInstance()); n > message.MaxKeyBytes {
+		return nil, &message.FieldError{Field: "instance", Rule: "too many bytes", Size: n, Limit: message.MaxKeyBytes}
+	}
+	credit, err := checkCredit(first.GetCredit())
+	if err != nil {
+		return nil, err
+	}
+	g, ok := b.registry.load().Groups[a.GetGroup()]
+	if !ok {
+		if err := b.lookAgain(ctx); err != nil {
+			return nil, err
+		}
+		if g, ok = b.registry.load().Groups[a.GetGroup()]; !ok {
+			return nil, unknownGroup(a.GetGroup())
+		}
+	}
+	group := b.hub.group(g.ID)
+	return &consumer{b: b, stream: stream, group: group, refused: make(chan [][]byte, 16),
+		inst: group.attach(a.GetInstance(), stream.Peer().Addr, credit)}, nil
+}
+
+// checkCredit returns the window asked for; 0 asks for the default of 100.
+func checkCredit(credit uint32) (int, error) {
+	switch {
+	case credit == 0:
+		return defaultCredit, nil
+	case credit > maxCredit:
+		return 0, &message.FieldError{Field: "credit", Rule: "too many", Size: int(credit), Limit: maxCredit}
+	}
+	return int(credit), nil
+}
+
+// send pushes deliveries until the stream ends.
+func (c *consumer) send(ctx context.Context, ended chan error) error {
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-c.b.stopping:
+			return rpcError(newError(notifyv1.Reason_REASON_UNAVAILABLE, "the broker is stopping"))
+		case <-ctx.Done():
+			return ctx.Err()
+		case tokens := <-c.refused:
+			if err := c.stream.Send(&notifyv1.SubscribeResponse{NotOwner: tokens}); err != nil {
+				return err
+			}
+		case <-c.inst.wake:
+			fs := c.group.take(c.inst, frameDeliveries, frameBytes)
+			if len(fs) == 0 {
+				continue
+			}
+			res := &notifyv1.SubscribeResponse{Deliveries: make([]*notifyv1.Delivery, len(fs))}
+			for i, f := range fs {
+				res.Deliveries[i] = delivery(f)
+			}
+			if err := c.stream.Send(res); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func delivery(f *flight) *notifyv1.Delivery {
+	m := f.msg
+	return &notifyv1.Delivery{Token: f.token, Attempt: uint32(f.attempt), Message: &notifyv1.Message{
+		Id: m.ID.String(), Topic: m.Topic, Key: m.Key, Headers: m.Headers, Body: m.Body, BornAtUs: m.BornAt}}
+}
+
+// receive takes acknowledgements until the consumer closes its side.
+func (c *consumer) receive(ctx context.Context) error {
+	for {
+		req, err := c.stream.Receive()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if req.GetAttach() != nil {
+			return rpcError(&message.FieldError{Field: "attach", Rule: "given twice on one stream"})
+		}
+		if req.GetCredit() != 0 {
+			credit, err := checkCredit(req.GetCredit())
+			if err != nil {
+				return rpcError(err)
+			}
+			c.group.setCredit(c.inst, credit)
+		}
+		refused, err := c.settle(req)
+		if err != nil {
+			return rpcError(err)
+		}
+		if len(refused) > 0 {
+			select {
+			case c.refused <- refused:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+}
+
+// settle passes acks and nacks to the owners of their shards and returns the tokens of
+// shards that are not here.
+func (c *consumer) settle(req *notifyv1.SubscribeRequest) (refused [][]byte, err error) {
+	for _, raw := range req.GetAcks() {
+		t, o, err := c.b.settler(raw)
+		if err != nil {
+			return nil, err
+		}
+		if o == nil {
+			refused = append(refused, raw)
+			continue
+		}
+		f := c.b.hub.group(t.group).finish(flightKey{t.shard, t.pos}, 0)
+		if o.ack(t.pos, t.group) && f != nil {
+			o.ended(f, "")
+		}
+	}
+	for _, n := range req.GetNacks() {
+		t, o, err := c.b.settler(n.GetToken())
+		if err != nil {
+			return nil, err
+		}
+		if o == nil {
+			refused = append(refused, n.GetToken())
+			continue
+		}
+		if f := c.b.hub.group(t.group).finish(flightKey{t.shard, t.pos}, t.attempt); f != nil {
+			o.failed(f, nackReason(n.GetReason()))
+		}
+	}
+	c.group.pump()
+	c.b.wakeReaders()
+	return refused, nil
+}
+
+func nackReason(s string) string {
+	if s == "" {
+		return "nack"
+	}
+	return "nack: " + s
+}
+
+// settler finds the owner of a token's shard; nil when it is not here.
+func (b *Broker) settler(raw []byte) (token, *owner, error) {
+	t, err := decodeToken(raw)
+	if err != nil {
+		return t, nil, &message.FieldError{Field: "token", Rule: err.Error()}
+	}
+	if t.store.String() != b.keeper.st.StoreID {
+		return t, nil, nil
+	}
+	return t, b.keeper.owner(t.shard), nil
+}
+
+// wakeReaders lets owners look for due rows: credit has become free.
+func (b *Broker) wakeReaders() {
+	for _, o := range b.keeper.owned() {
+		wake(o.readWake)
+	}
+}

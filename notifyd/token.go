@@ -1,0 +1,59 @@
+package notifyd
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/google/uuid"
+
+	"notifymirror/notifyd/shard"
+)
+
+// An ack token names one attempt of one delivery. Its layout, big endian:
+//
+//	offset  0  1   version, 1
+//	        1 16   store id
+//	       17  2   shard
+//	       19  8   pos
+//	       27 16   message id
+//	       43  4   group id
+//	       47  4   attempt
+const tokenSize = 51
+
+const tokenVersion = 1
+
+type token struct {
+	store   uuid.UUID
+	shard   int
+	pos     shard.Pos
+	id      uuid.UUID
+	group   int32
+	attempt int
+}
+
+var errToken = errors.New("ack token is not one of this product's")
+
+func (t token) encode() []byte {
+	b := make([]byte, 0, tokenSize)
+	b = append(b, tokenVersion)
+	b = append(b, t.store[:]...)
+	b = binary.BigEndian.AppendUint16(b, uint16(t.shard))
+	b = binary.BigEndian.AppendUint64(b, uint64(t.pos))
+	b = append(b, t.id[:]...)
+	b = binary.BigEndian.AppendUint32(b, uint32(t.group))
+	return binary.BigEndian.AppendUint32(b, uint32(t.attempt))
+}
+
+func decodeToken(b []byte) (token, error) {
+	if len(b) != tokenSize || b[0] != tokenVersion {
+		return token{}, errToken
+	}
+	return token{
+		store:   uuid.UUID(b[1:17]),
+		shard:   int(binary.BigEndian.Uint16(b[17:])),
+		pos:     shard.Pos(binary.BigEndian.Uint64(b[19:])),
+		id:      uuid.UUID(b[27:43]),
+		group:   int32(binary.BigEndian.Uint32(b[43:])),
+		attempt: int(binary.BigEndian.Uint32(b[47:])),
+	}, nil
+}
