@@ -1,10 +1,69 @@
 package mirror
 
 import (
+	"bufio"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
+	"strings"
 	"testing"
 
+	"notifymirror/mirror/embedded"
 	"notifymirror/notifyd/embedded/dbtest"
 )
 
-func TestMain(m *testing.M) { os.Exit(dbtest.Run(m)) }
+// envKafkaDir makes the test binary an embedded Kafka in that directory, for benchmarks
+// whose Kafka must not share the process.
+const envKafkaDir = "NOTIFY_TEST_SERVE_KAFKA"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(envKafkaDir); dir != "" {
+		os.Exit(serveKafka(dir))
+	}
+	os.Exit(dbtest.Run(m))
+}
+
+// serveKafka serves until its standard input ends.
+func serveKafka(dir string) int {
+	k, err := embedded.Start(embedded.Config{Dir: dir})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	fmt.Println(k.Addrs()[0])
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	_ = k.Close()
+	return 0
+}
+
+// separateBrokers is NOTIFY_TEST_KAFKA, or an embedded Kafka in a process of its own.
+func separateBrokers(b *testing.B) []string {
+	b.Helper()
+	if addr := os.Getenv("NOTIFY_TEST_KAFKA"); addr != "" {
+		return strings.Split(addr, ",")
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), envKafkaDir+"="+b.TempDir())
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	addr, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		b.Fatal(err)
+	}
+	return []string{strings.TrimSpace(addr)}
+}
