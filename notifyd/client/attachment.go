@@ -96,8 +96,9 @@ func (a *attachment) receive(resp *notifyv1.SubscribeResponse) {
 }
 
 // write sends the attach frame, then all settlements that have gathered as one
-// frame, again and again.
+// frame, again and again. It always half-closes the stream; see Publisher.write.
 func (a *attachment) write(ctx context.Context, st *subscribeStream) {
+	defer func() { _ = st.CloseRequest() }()
 	err := st.Send(&notifyv1.SubscribeRequest{
 		Attach: &notifyv1.Attach{Group: a.c.cfg.Group, Instance: a.c.cfg.Instance},
 		Credit: a.window(),
@@ -106,7 +107,6 @@ func (a *attachment) write(ctx context.Context, st *subscribeStream) {
 		frame, taken, last := a.out.next(ackFrame)
 		switch {
 		case last:
-			_ = st.CloseRequest()
 			return
 		case frame == nil:
 			select {

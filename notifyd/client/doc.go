@@ -39,6 +39,9 @@
 //   - Every Publisher and Consumer has connections of its own. HTTP/2 shares one
 //     receive window among the streams of a connection, so a publish stream that
 //     the broker does not read would hold up acks beside it.
+//   - The end of a context does not reach an HTTP/2 stream that waits for more of
+//     its request's body; half-closing it does. So whoever writes a stream
+//     half-closes it, however it ends.
 //   - A stopped process (SIGSTOP, a frozen host) keeps its sockets open. Pings on
 //     idle connections notice it.
 package client

@@ -23,10 +23,7 @@ func (p *Publisher) stream(ctx context.Context, h *http.Client, addr string) (an
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		// Of a broken stream the writer learns only EOF; the reader gets the reason.
-		if err := p.write(ctx, st); err != nil && !errors.Is(err, io.EOF) {
-			cancel()
-		}
+		p.write(ctx, st)
 	}()
 	defer func() {
 		cancel()
@@ -54,9 +51,12 @@ func (p *Publisher) stream(ctx context.Context, h *http.Client, addr string) (an
 	}
 }
 
-// write sends all that is queued as one frame, again and again. It returns nil
-// after half-closing the stream of a closed publisher.
-func (p *Publisher) write(ctx context.Context, st *publishStream) error {
+// write sends all that is queued as one frame, again and again, until the
+// publisher is closed, ctx ends, or the stream breaks: the reader learns why.
+// It always half-closes the stream: HTTP/2 does not notice the end of a context
+// while it waits for more of a request's body, and the reader would wait for ever.
+func (p *Publisher) write(ctx context.Context, st *publishStream) {
+	defer func() { _ = st.CloseRequest() }()
 	for {
 		p.mu.Lock()
 		batch := p.win.next(p.cfg.BatchMessages, p.cfg.BatchBytes)
@@ -64,16 +64,16 @@ func (p *Publisher) write(ctx context.Context, st *publishStream) error {
 		p.mu.Unlock()
 		switch {
 		case len(batch) > 0:
-			if err := st.Send(&notifyv1.PublishStreamRequest{Publishes: batch}); err != nil {
-				return err
+			if st.Send(&notifyv1.PublishStreamRequest{Publishes: batch}) != nil {
+				return
 			}
 		case closed:
-			return st.CloseRequest()
+			return
 		default:
 			select {
 			case <-p.work:
 			case <-ctx.Done():
-				return nil
+				return
 			}
 		}
 	}

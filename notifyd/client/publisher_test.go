@@ -336,3 +336,19 @@ func TestCancelledRunGivesEveryMessageAnAnswer(t *testing.T) {
 		t.Fatalf("answer: %v", err)
 	}
 }
+
+func TestCancelledRunLeavesAnIdleStream(t *testing.T) {
+	var stored log
+	b := (&fakeBroker{publishStream: stored.answerAll}).start(t, "")
+	p := newClient(t, client.Config{Addrs: []string{b.addr}}).NewPublisher(client.PublisherConfig{})
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- p.Run(ctx) }()
+	if _, err := p.Publish(ctx, client.Message{Topic: "t"}, client.PublishOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := await(t, "run", ran); err != nil {
+		t.Fatalf("run: %v", err)
+	}
+}
