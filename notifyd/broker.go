@@ -36,9 +36,6 @@ type Broker struct {
 	ready    atomic.Bool
 	stopping chan struct{} // closed when streams have to end
 	routes   sync.Mutex    // one change of the route at a time
-
-	lookMu sync.Mutex
-	looked time.Time
 }
 
 // New checks the configuration; it opens nothing. All problems are reported at once.
@@ -103,13 +100,12 @@ func (b *Broker) serve(ctx context.Context, listener net.Listener) error {
 	server.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 1000, SendPingTimeout: 10 * time.Second, PingTimeout: 10 * time.Second,
 		MaxReceiveBufferPerConnection: 4 << 20, MaxReceiveBufferPerStream: 2 << 20}
 	b.reroute(work)
-	b.ready.Store(true)
-	b.log.Info("broker ready", "id", b.cfg.ID, "address", *b.addr.Load())
 
 	var all errgroup.Group
 	all.Go(func() error { b.hub.run(work, settleAfter); return nil })
 	all.Go(func() error { b.forward.run(work); return nil })
 	all.Go(func() error { b.forgetKeys(ctx); return nil })
+	all.Go(func() error { b.becomeReady(ctx); return nil })
 	failed := make(chan error, 1)
 	all.Go(func() error {
 		err := server.Serve(listener)
@@ -139,6 +135,16 @@ func (b *Broker) serve(ctx context.Context, listener net.Listener) error {
 	}
 	end()
 	return errors.Join(err, all.Wait())
+}
+
+// becomeReady waits until the broker knows who owns which shard.
+func (b *Broker) becomeReady(ctx context.Context) {
+	select {
+	case <-b.keeper.looked:
+		b.ready.Store(true)
+		b.log.Info("broker ready", "id", b.cfg.ID, "address", b.Addr())
+	case <-ctx.Done():
+	}
 }
 
 func (b *Broker) handler() http.Handler {

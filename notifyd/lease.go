@@ -21,6 +21,7 @@ type keeper struct {
 	st      *store.Store
 	self    store.Broker
 	changed func(context.Context) // the set of owners changed
+	looked  chan struct{}         // closed after the first look at the leases
 
 	mu     sync.Mutex
 	owners map[int]*owner
@@ -33,7 +34,7 @@ type keeper struct {
 }
 
 func newKeeper(c *core, st *store.Store, self store.Broker, changed func(context.Context)) *keeper {
-	return &keeper{core: c, st: st, self: self, changed: changed, owners: map[int]*owner{}}
+	return &keeper{core: c, st: st, self: self, changed: changed, looked: make(chan struct{}), owners: map[int]*owner{}}
 }
 
 func (k *keeper) leaseTime() time.Duration { return time.Duration(k.cfg.LeaseTime) }
@@ -46,7 +47,15 @@ func (k *keeper) period() time.Duration { return k.leaseTime() / 5 }
 func (k *keeper) run(ctx, work context.Context) error {
 	var loops errgroup.Group
 	loops.Go(func() error { k.every(ctx, k.renew); return nil })
-	loops.Go(func() error { k.every(ctx, func(ctx context.Context) { k.balance(ctx, work) }); return nil })
+	loops.Go(func() error {
+		first := sync.OnceFunc(func() { close(k.looked) })
+		k.every(ctx, func(ctx context.Context) {
+			if k.balance(ctx, work) {
+				first()
+			}
+		})
+		return nil
+	})
 	<-ctx.Done()
 	loops.Wait()
 	k.mu.Lock()
@@ -121,21 +130,22 @@ func (k *keeper) reached(ctx context.Context, err error) {
 	}
 }
 
-// balance looks at all leases and makes the next moves.
-func (k *keeper) balance(ctx, work context.Context) {
+// balance looks at all leases and makes the next moves. It reports false when the store
+// cannot be read, which renew logs.
+func (k *keeper) balance(ctx, work context.Context) bool {
 	look, cancel := context.WithTimeout(ctx, k.leaseTime())
 	defer cancel()
 	leases, now, err := k.st.Leases(look)
 	if err != nil {
-		return // renew says so
+		return false
 	}
 	live, err := k.st.Brokers(look, k.leaseTime())
 	if err != nil {
-		return
+		return false
 	}
 	k.clock.set(now)
 	if err := k.readRegistry(look); err != nil {
-		return
+		return false
 	}
 	names := make([]string, len(live))
 	for i, b := range live {
@@ -166,6 +176,7 @@ func (k *keeper) balance(ctx, work context.Context) {
 	if moves.Release >= 0 {
 		k.handOver(work, moves.Release)
 	}
+	return true
 }
 
 // take makes this broker the shard's owner. retake is its own epoch, or 0.

@@ -135,7 +135,7 @@ func (b *Broker) topic(ctx context.Context, name string) (store.Topic, error) {
 	if t, ok := b.registry.load().Topics[name]; ok {
 		return t, nil
 	}
-	if err := b.lookAgain(ctx); err != nil {
+	if err := b.keeper.readRegistry(ctx); err != nil {
 		return store.Topic{}, err
 	}
 	if t, ok := b.registry.load().Topics[name]; ok {
@@ -154,23 +154,6 @@ func (b *Broker) topic(ctx context.Context, name string) (store.Topic, error) {
 		return t, nil
 	}
 	return store.Topic{}, unknownTopic(name)
-}
-
-// lookAgainPeriod bounds how often names that are not declared make the broker read the registry.
-const lookAgainPeriod = 200 * time.Millisecond
-
-// lookAgain reads the registry, unless that was done just now.
-func (b *Broker) lookAgain(ctx context.Context) error {
-	b.lookMu.Lock()
-	due := time.Since(b.looked) >= lookAgainPeriod
-	if due {
-		b.looked = time.Now()
-	}
-	b.lookMu.Unlock()
-	if !due {
-		return nil
-	}
-	return b.keeper.readRegistry(ctx)
 }
 
 // submit hands an accepted publish, whose memory is acquired, to a sink. After an error the

@@ -75,7 +75,7 @@ func (b *Broker) attach(ctx context.Context, stream *subscribeStream, first *not
 	}
 	g, ok := b.registry.load().Groups[a.GetGroup()]
 	if !ok {
-		if err := b.lookAgain(ctx); err != nil {
+		if err := b.keeper.readRegistry(ctx); err != nil {
 			return nil, err
 		}
 		if g, ok = b.registry.load().Groups[a.GetGroup()]; !ok {
