@@ -93,7 +93,7 @@ func Start(ctx context.Context, c Config) (*DB, error) {
 	}
 	db := &DB{config: c, port: c.Port}
 	if db.port == 0 {
-		port, err := freePort()
+		port, err := FreePort()
 		if err != nil {
 			return nil, err
 		}

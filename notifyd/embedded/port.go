@@ -16,8 +16,10 @@ const (
 	maxPort = 32000
 )
 
-// freePort finds a port of host on which nobody listens. It may be taken before it is used.
-func freePort() (int, error) {
+// FreePort finds a port of 127.0.0.1 on which nobody listens; it may be taken before it is
+// used. It lies between 20000 and 32000: the system gives outgoing connections no local port
+// there, so it can be listened on again after a kill.
+func FreePort() (int, error) {
 	var err error
 	for range 100 {
 		port := minPort + rand.IntN(maxPort-minPort)
