@@ -1,0 +1,24 @@
+// Package stage is what end-to-end stories play on: a store, a Kafka, and the programs
+// notifyd, canald and notify as they are built from this tree.
+//
+//	s := stage.New(t)
+//	a := s.Notifyd("a").Start()
+//	mirror := s.Canald("one").Start()
+//	...
+//	a.Kill()
+//
+// Files: build.go (the programs), stage.go (store and Kafka), program.go (one daemon's life),
+// command.go (programs that end by themselves), group.go and load.go (consumers and producers
+// that keep accounts), binlog.go and kafka.go (what the store and the mirror really hold, read
+// by clients that are not ours), wait.go (conditions with a deadline).
+//
+// Not obvious:
+//
+//   - Programs die with the test binary, however it ends.
+//   - A daemon keeps its ports over restarts, as it would in the field.
+//   - A store is a schema of its own on the test binary's database server, so the binlog also
+//     holds the traffic of other stories.
+//   - With a Kafka that is shared (NOTIFY_TEST_KAFKA) every stage has its own cluster name and
+//     topic prefix.
+//   - Only programs are killed and frozen here. A database is killed with dbtest.Private.
+package stage

@@ -1,0 +1,97 @@
+package stage
+
+import (
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"notifymirror/mirror/embedded"
+	database "notifymirror/notifyd/embedded"
+	"notifymirror/notifyd/embedded/dbtest"
+)
+
+// EnvKafka names the environment variable with the host:port of a Kafka to use instead of an
+// embedded one.
+const EnvKafka = "NOTIFY_TEST_KAFKA"
+
+// Stage is one story's store and Kafka. All that it starts ends with the test.
+type Stage struct {
+	t testing.TB
+	// Database is the server; DSN is the address of the store's schema on it, empty at first.
+	Database *database.DB
+	DSN      string
+	// Kafka is the host:port of a broker.
+	Kafka string
+	// Prefix stands before the names of the mirror's topics, Cluster before its transactional
+	// ids.
+	Prefix, Cluster string
+
+	embedded bool
+	dir      string
+}
+
+// New sets the scene.
+func New(t testing.TB) *Stage {
+	t.Helper()
+	return On(t, dbtest.Start(t))
+}
+
+// On is New with a database server of the story's own.
+func On(t testing.TB, db *database.DB) *Stage {
+	t.Helper()
+	name := fmt.Sprintf("e2e%08x", rand.Uint32())
+	s := &Stage{t: t, Database: db, DSN: dbtest.SchemaOn(t, db), Kafka: os.Getenv(EnvKafka), Prefix: name + ".", Cluster: name, dir: t.TempDir()}
+	if s.Kafka == "" {
+		k, err := embedded.Start(embedded.Config{Dir: filepath.Join(s.dir, "kafka")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := k.Close(); err != nil {
+				t.Errorf("stage: %v", err)
+			}
+		})
+		s.Kafka, s.embedded = k.Addrs()[0], true
+	}
+	return s
+}
+
+// Open returns a pool on the store.
+func (s *Stage) Open() *sql.DB {
+	s.t.Helper()
+	db, err := sql.Open("mysql", s.DSN)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			s.t.Errorf("stage: %v", err)
+		}
+	})
+	return db
+}
+
+// Free is a host:port on which nobody listens.
+func Free(t testing.TB) string {
+	t.Helper()
+	port, err := database.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+}
+
+// write makes a file in the stage's directory and returns its path.
+func (s *Stage) write(name, text string) string {
+	s.t.Helper()
+	path := filepath.Join(s.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}
