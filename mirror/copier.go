@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -28,6 +29,7 @@ type Copier struct {
 	dsn     *mysql.Config
 	log     *slog.Logger
 	lag     lag
+	expire  atomic.Int64 // of the binlog, nanoseconds
 	metrics *storeMetrics
 	board   board
 	// writer is Checkpoint.Writer of this process.
@@ -58,7 +60,7 @@ func New(config Config, deps Deps) (*Copier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	if c.metrics, err = newStoreMetrics(deps.Registerer, c.name, &c.lag, tailer.Stats); err != nil {
+	if c.metrics, err = newStoreMetrics(deps.Registerer, c.name, c, tailer.Stats); err != nil {
 		return nil, fmt.Errorf("metrics of store %s: %w", c.name, err)
 	}
 	c.board.status = Status{Store: c.name, State: Idle, Since: time.Now()}
@@ -153,7 +155,7 @@ func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
 	readErr := <-read
 	if writeErr == nil {
 		c.metrics.errors.WithLabelValues("read").Inc()
-		return copied, sourceError(readErr, s.first)
+		return copied, c.refusal(sourceError(readErr, s.first))
 	}
 	if errors.Is(writeErr, context.Canceled) {
 		grace, stop := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)
@@ -179,8 +181,10 @@ func (c *Copier) newWriter(s *start, memory *semaphore.Weighted, pool *chunkPool
 	at.Shards = slices.Clone(s.at.Shards)
 	return &writer{
 		producer: s.producer, topic: s.topic, writer: c.writer, at: at,
-		batch:  batch{limits: c.limits()},
-		memory: memory, pool: pool, lag: &c.lag, metrics: c.metrics,
+		recorded: cloneTopics(s.topics), verify: func(all map[string]topicRecord) error { return verifyTopics(all, s.kafka) },
+		verified: time.Now(),
+		batch:    batch{limits: c.limits()},
+		memory:   memory, pool: pool, lag: &c.lag, metrics: c.metrics,
 		saved: func(at checkpoint, now time.Time) {
 			wrote()
 			c.board.saved(at, now)

@@ -1,3 +1,81 @@
 // Package mirror copies a store's committed messages from its binlog into Kafka, exactly
-// once and in commit order.
+// once and in commit order. It reads the binlog through package canal and never the
+// tables; only at start it asks the store for its name.
+//
+//	binlog -> canal.Tailer -> reader ----- chunks -----> writer -> Kafka transactions
+//	                          count, check, route        batch     records + checkpoint
+//
+// Each Kafka transaction carries the records of one or more source transactions, or a piece
+// of a large one, and a checkpoint that says so. Both become visible together or not at
+// all, so whoever reads the last checkpoint knows exactly what is in Kafka.
+//
+// # A run of the mirror
+//
+//	          +---------------------------------- fault -------------------------------+
+//	          v                                                                        |
+//	open: store's name -> initialise the producer -> read checkpoint -> verify -> copy +-> halt
+//
+// Initialising the transactional id aborts what a predecessor left open and fences it; only
+// then is the last checkpoint the last. After any fault, also of a commit whose answer did
+// not come, the run ends and the next one reads what Kafka has: nothing is assumed. A fault
+// that only a person can mend is a [Halt]: Run returns it. Everything else is tried again
+// for ever, with one line in the log.
+//
+// Two goroutines do the copying: the reader pulls the Tailer, counts seq, checks pos and
+// encodes; the writer feeds sarama and commits. While it commits, the reader goes on, within
+// Config.Memory. When the reader meets a fault, what it read before is still written.
+//
+// # Files
+//
+//	config.go      configuration and its checks
+//	copier.go      the Copier: run, fail, try again
+//	start.go       take over: the order of steps, and what is refused
+//	store.go       all that is known of the store's schema
+//	tailer.go      canal's Tailer as a source
+//	source.go      what the reader reads
+//	reader.go      transactions -> chunks
+//	order.go       pos grows, n has no gap             (pure)
+//	route.go       message -> record and partition     (pure)
+//	chunk.go       records on their way, and their memory
+//	batch.go       when a Kafka transaction is large enough (pure)
+//	writer.go      chunks -> Kafka transactions
+//	produce.go     one Kafka transaction at a time, through sarama
+//	checkpoint.go  the checkpoint's records            (pure, layout on top)
+//	topics.go      mirror topics: partitions, ids, limits; the checkpoint topic
+//	kafka.go       the connection to Kafka, and its questions
+//	readlog.go     committed records up to an offset
+//	lag.go         how far behind                      (pure)
+//	status.go, metrics.go, errors.go
+//
+// Package record has the format of a mirrored message, package embedded a Kafka for
+// development and tests.
+//
+// # Not obvious
+//
+//   - A Kafka transaction ends at 5,000 records, 4 MiB, or when nothing more waits and its
+//     first record is 10 ms old: with more waiting, small transactions would only cost speed.
+//   - A checkpoint points inside a source transaction by the number of its message inserts
+//     already copied. The position's GTID set does not contain that transaction yet.
+//   - seq counts messages of topics that are not mirrored too, so it does not depend on a
+//     topic's setting, and a reader of all topics may see holes in it.
+//   - The position moves with foreign transactions as well: GTIDs left out would be holes
+//     that are purged one day. It is taken at most ten times a second, and with heartbeats,
+//     since its text may be long.
+//   - All records of a transaction stay within the smallest max.message.bytes of its topics:
+//     a client may put them into one batch, and the limit is of the batch. A record over its
+//     topic's limit is found before it is sent; inside a transaction it would abort all of
+//     it, again and again.
+//   - The partition count of a topic is what the checkpoint says, not what Kafka says now.
+//   - A checkpoint topic with records but no committed one is a first start that was killed,
+//     provided that every offset from 0 on is still there. Anything else without a checkpoint
+//     is a lost checkpoint.
+//   - The checkpoint topic is read by fetch requests of our own: it ends at the high
+//     watermark, where there is a marker and not a record, which sarama's consumer never shows.
+//   - A producer is fenced by a rival, and also by Kafka when its transaction took longer
+//     than the time-out. Each start writes a checkpoint with a random writer's name, by which
+//     a producer that was slow can tell the two apart.
+//   - sarama panics when it is closed while it ends a transaction. So its client is closed
+//     first, which makes the commit return, and then the producer.
+//   - A planned stop aborts the open transaction: readers would otherwise stand still until
+//     Kafka times it out.
 package mirror

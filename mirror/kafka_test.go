@@ -55,6 +55,8 @@ type bench struct {
 	storeID string
 	config  Config
 	prefix  string
+	// registry takes the metrics of the next Copier; nil: one of its own.
+	registry *prometheus.Registry
 }
 
 func newBench(t *testing.T) *bench {
@@ -73,7 +75,11 @@ func newBench(t *testing.T) *bench {
 // copier makes a Copier of the script's store; change may alter it before it runs.
 func (b *bench) copier(change ...func(*Copier)) *Copier {
 	b.t.Helper()
-	c, err := New(b.config, Deps{Logger: testLogger(b.t), Registerer: prometheus.NewPedanticRegistry()})
+	reg := b.registry
+	if reg == nil {
+		reg = prometheus.NewPedanticRegistry()
+	}
+	c, err := New(b.config, Deps{Logger: testLogger(b.t), Registerer: reg})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,7 +32,7 @@ type storeMetrics struct {
 type topicMetrics struct{ records, bytes prometheus.Counter }
 
 // newStoreMetrics registers a store's metrics.
-func newStoreMetrics(reg prometheus.Registerer, store string, lag *lag, tailer func() canal.Stats) (*storeMetrics, error) {
+func newStoreMetrics(reg prometheus.Registerer, store string, c *Copier, tailer func() canal.Stats) (*storeMetrics, error) {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
@@ -75,7 +76,10 @@ func newStoreMetrics(reg prometheus.Registerer, store string, lag *lag, tailer f
 		m.buffered, m.latency, m.transaction, m.checkpointed, m.halted,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "notify_mirror_lag_seconds", Help: "Age of the last instant known to be wholly in Kafka.",
-		}, func() float64 { return lag.behind(time.Now()).Seconds() }),
+		}, func() float64 { return c.lag.behind(time.Now()).Seconds() }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "notify_mirror_binlog_headroom_seconds", Help: "Time until the server may drop binlog that is not in Kafka.",
+		}, func() float64 { return headroom(time.Duration(c.expire.Load()), c.lag.behind(time.Now())) }),
 	}...) {
 		if err := reg.Register(c); err != nil {
 			return nil, err
@@ -134,6 +138,14 @@ func (m *storeMetrics) setHalted(reason Reason) {
 	for _, r := range reasons {
 		m.halted.WithLabelValues(string(r)).Set(bool01(r == reason))
 	}
+}
+
+// headroom is how long the server keeps what is not copied yet; infinite when it keeps all.
+func headroom(expire, behind time.Duration) float64 {
+	if expire == 0 {
+		return math.Inf(1)
+	}
+	return (expire - behind).Seconds()
 }
 
 func bool01(b bool) float64 {

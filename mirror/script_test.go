@@ -106,7 +106,10 @@ func (s *script) row(m scriptMessage) (canal.Row, uuid.UUID) {
 
 // info is what the script's store says about itself.
 func (s *script) info(storeID string) storeInfo {
-	return storeInfo{id: storeID, shards: scriptShards, flavor: canal.MariaDB, server: s.server}
+	return storeInfo{
+		id: storeID, shards: scriptShards, flavor: canal.MariaDB, server: s.server,
+		covers: func(canal.Position) error { return nil },
+	}
 }
 
 // from opens the script at a position: GTID 0-1-N is transaction N, from 1.

@@ -35,7 +35,7 @@ type start struct {
 	topic    string // of checkpoints
 	at       checkpoint
 	topics   map[string]topicRecord
-	// first tells that the store was never mirrored.
+	// first tells that nothing of the store was copied yet.
 	first bool
 }
 
@@ -45,6 +45,7 @@ func (c *Copier) open(ctx context.Context) (s *start, err error) {
 	if s.info, err = c.readStore(ctx); err != nil {
 		return s, err
 	}
+	c.expire.Store(int64(s.info.expire))
 	if s.kafka, err = dial(c.config, c.config.Cluster+"/"+s.info.id, c.dialer); err != nil {
 		return s, err
 	}
@@ -53,10 +54,10 @@ func (c *Copier) open(ctx context.Context) (s *start, err error) {
 	}
 	s.topic = checkpointTopic(s.info.id)
 	if err := openCheckpointTopic(ctx, s.kafka, s.topic, c.config.ReplicationFactor); err != nil {
-		return s, err
+		return s, c.refusal(err)
 	}
 	if s.producer, err = newProducer(s.kafka, c.config.TransactionTimeout); err != nil {
-		return s, err
+		return s, c.refusal(err)
 	}
 	saved, virgin, err := readCheckpoint(ctx, s.kafka, s.topic)
 	if err != nil {
@@ -64,12 +65,18 @@ func (c *Copier) open(ctx context.Context) (s *start, err error) {
 	}
 	s.topics = saved.topics
 	if saved.checkpoint == nil {
-		s.at, s.first = firstCheckpoint(s.info), true
-		return s, c.checkFirst(ctx, s, virgin)
+		s.at = firstCheckpoint(s.info)
+		err = c.checkFirst(ctx, s, virgin)
+	} else {
+		s.at = *saved.checkpoint
+		err = verifyStore(s.at, s.info)
 	}
-	s.at = *saved.checkpoint
-	if err := verifyStore(s.at, s.info); err != nil {
+	if err != nil {
 		return s, err
+	}
+	s.first = s.at.Seq == 0 && s.at.GTIDs == s.info.installed
+	if err := s.info.covers(canal.Position{Flavor: s.info.flavor, GTIDs: s.at.GTIDs}); err != nil {
+		return s, sourceError(err, s.first)
 	}
 	return s, verifyTopics(s.topics, s.kafka)
 }
@@ -96,6 +103,25 @@ func (c *Copier) checkCluster(k *kafka) error {
 			"kafka.brokers: %s is the embedded Kafka, which is for development only", strings.Join(c.config.Kafka.Brokers, ","))
 	}
 	return nil
+}
+
+// refusal makes a halt of what Kafka refuses whenever it is asked.
+func (c *Copier) refusal(err error) error {
+	for _, known := range []struct {
+		err    error
+		repair string
+	}{
+		{sarama.ErrInvalidTransactionTimeout, "lower transaction_timeout, or raise transaction.max.timeout.ms of the brokers"},
+		{sarama.ErrInvalidReplicationFactor, "set replication_factor to at most the number of brokers"},
+		{sarama.ErrTransactionalIDAuthorizationFailed, "allow Write and Describe on transactional ids that begin with " + c.config.Cluster + "/"},
+		{sarama.ErrTopicAuthorizationFailed, "allow Create, Read, Write and DescribeConfigs on topics that begin with " + c.config.TopicPrefix + " and _notify-checkpoint."},
+		{sarama.ErrClusterAuthorizationFailed, "allow Create and IdempotentWrite on the cluster"},
+	} {
+		if errors.Is(err, known.err) {
+			return halt(ReasonConfig, known.repair, fmt.Errorf("%w: %w", ErrConfig, err))
+		}
+	}
+	return err
 }
 
 // readCheckpoint reads a checkpoint topic to its high watermark. virgin tells that nothing
@@ -188,6 +214,7 @@ func verifyStore(at checkpoint, info storeInfo) error {
 }
 
 // sourceError gives an error of the binlog stream its place among the halts.
+// first tells that nothing was copied yet.
 func sourceError(err error, first bool) error {
 	var stop *canal.StopError
 	if !errors.As(err, &stop) {
@@ -201,6 +228,7 @@ func sourceError(err error, first bool) error {
 		{canal.ErrPurged, ReasonPurged, ErrPurged},
 		{canal.ErrAheadOfServer, ReasonAhead, ErrCheckpointAhead},
 		{canal.ErrServerChanged, ReasonServer, ErrServerChanged},
+		{canal.ErrPosition, ReasonCheckpoint, ErrCheckpointFormat},
 		{canal.ErrPartialRow, ReasonRow, ErrRow},
 		{canal.ErrNoColumnNames, ReasonRow, ErrRow},
 		{canal.ErrColumnType, ReasonRow, ErrRow},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/google/uuid"
@@ -24,6 +25,10 @@ type storeInfo struct {
 	installed string // position before the first message
 	flavor    canal.Flavor
 	server    canal.ServerID
+	// expire is after what time the server drops binlog; 0: never.
+	expire time.Duration
+	// covers tells why the binlog cannot be read from a position on, as far as known.
+	covers func(canal.Position) error
 }
 
 // parseDSN returns the driver's configuration of a DSN. Its errors never show the password.
@@ -32,7 +37,8 @@ func parseDSN(text string) (*mysql.Config, error) { return dsn.Parse(text) }
 // readStore asks the store, over a connection of its own, who it is.
 // Its errors are halts when only an operator can mend them.
 func readStore(ctx context.Context, cfg *mysql.Config, tail canal.Config) (info storeInfo, err error) {
-	if info.flavor, info.server, err = inspect(ctx, tail); err != nil {
+	server, err := inspect(ctx, tail)
+	if err != nil {
 		return storeInfo{}, err
 	}
 	connector, err := mysql.NewConnector(cfg)
@@ -54,8 +60,10 @@ func readStore(ctx context.Context, cfg *mysql.Config, tail canal.Config) (info 
 	case err != nil:
 		return storeInfo{}, fmt.Errorf("store %s: %w", dsn.Redact(cfg), err)
 	}
-	info.id, info.shards, info.installed = in.StoreID, in.Shards, in.InstalledGTID
-	return info, nil
+	return storeInfo{
+		id: in.StoreID, shards: in.Shards, installed: in.InstalledGTID,
+		flavor: server.Flavor, server: server.Server, expire: server.BinlogExpire, covers: server.Covers,
+	}, nil
 }
 
 // isServerError tells whether the server refused with one of these codes.

@@ -176,3 +176,125 @@ func TestStoreThatIsNotInstalledHaltsWithTheCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A position that the server cannot serve any more must stop the mirror, also at its
+// first start: it would otherwise begin somewhere else.
+func TestPurgedBinlogHalts(t *testing.T) {
+	b := newStoreBench(t, dbtest.Private(t, embedded.Config{}))
+	c := b.realCopier()
+	stop := b.run(c)
+	b.awaitSeq(c)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	b.insert(0, 10, "trades", short)
+	b.purge()
+	b.mustHalt(b.realCopier(), ErrPurged, ReasonPurged)
+
+	first := *b.bench
+	first.config.Cluster += "2"
+	b.sql("UPDATE store SET id = '" + uuid.NewString() + "'")
+	b.bench = &first
+	b.mustHalt(b.realCopier(), ErrPurged, ReasonPurged, "before it was mirrored")
+}
+
+// purge drops all binlog but a new, empty file. The server keeps a file for as long as it
+// believes that a reader has it open.
+func (b *storeBench) purge() {
+	b.t.Helper()
+	b.sql("FLUSH BINARY LOGS")
+	eventually(b.t, func() error {
+		files := b.binlogs()
+		b.sql("PURGE BINARY LOGS TO '" + files[len(files)-1] + "'")
+		if files = b.binlogs(); len(files) > 1 {
+			return fmt.Errorf("binlog files %v", files)
+		}
+		return nil
+	})
+}
+
+func (b *storeBench) binlogs() (files []string) {
+	b.t.Helper()
+	rows, err := b.db.Query("SHOW BINARY LOGS")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for rows.Next() {
+		var file string
+		into := append([]any{&file}, make([]any, len(columns)-1)...)
+		for i := range into[1:] {
+			into[i+1] = new(any)
+		}
+		if err := rows.Scan(into...); err != nil {
+			b.t.Fatal(err)
+		}
+		files = append(files, file)
+	}
+	return files
+}
+
+func (b *storeBench) sql(statement string) {
+	b.t.Helper()
+	if _, err := b.db.Exec(statement); err != nil {
+		b.t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+func TestMissingGrantHaltsWithTheGrant(t *testing.T) {
+	b := newStoreBench(t, dbtest.Start(t))
+	name := "mirror_" + b.storeID[:8]
+	b.sql("REVOKE REPLICATION SLAVE ON *.* FROM " + name + "@'127.0.0.1'")
+	b.mustHalt(b.realCopier(), ErrConfig, ReasonConfig, "REPLICATION SLAVE")
+	b.sql("ALTER USER " + name + "@'127.0.0.1' IDENTIFIED BY 'another'")
+	b.mustHalt(b.realCopier(), ErrConfig, ReasonConfig)
+}
+
+// One transaction above canal's spool threshold becomes many Kafka transactions.
+func TestHugeTransactionIsSplitOverKafkaTransactions(t *testing.T) {
+	b := newStoreBench(t, dbtest.Start(t))
+	big := make([]byte, 3000)
+	b.insert(0, 9000, "trades", func(int) []byte { return big })
+	c := b.realCopier()
+	stop := b.run(c)
+	b.awaitSeq(c)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	b.checkIDs()
+}
+
+// The database server and Kafka die by kill -9 and come back; the mirror stays up.
+func TestServersKilledAndRestartedNothingIsLostOrRepeated(t *testing.T) {
+	server := dbtest.Private(t, embedded.Config{})
+	b := newStoreBench(t, server)
+	c := b.realCopier()
+	stop := b.run(c)
+	for i := range 3 {
+		b.insert(i%scriptShards, 300, "trades", short)
+		if i == 1 {
+			b.awaitSeq(c)
+		}
+		server.Kill()
+		eventually(t, func() error {
+			if c.Ready() == nil {
+				return errors.New("still ready without a server")
+			}
+			return nil
+		})
+		if err := server.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.insert(0, 100, "trades", short)
+	b.awaitSeq(c)
+	eventually(t, c.Ready)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	b.checkIDs()
+}

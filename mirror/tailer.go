@@ -25,15 +25,12 @@ func tailerConfig(c Config, dsn *mysql.Config, log *slog.Logger) canal.Config {
 }
 
 // inspect asks the server for its identity and settings.
-func inspect(ctx context.Context, c canal.Config) (canal.Flavor, canal.ServerID, error) {
+func inspect(ctx context.Context, c canal.Config) (canal.ServerInfo, error) {
 	info, err := canal.Inspect(ctx, c)
-	if err != nil {
-		return "", "", sourceError(err, false)
+	if err == nil {
+		err = info.Check()
 	}
-	if err := info.Check(); err != nil {
-		return "", "", sourceError(err, false)
-	}
-	return info.Flavor, info.Server, nil
+	return info, sourceError(err, false)
 }
 
 // tailed is a Tailer at a position, as a source.

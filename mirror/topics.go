@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -157,4 +158,10 @@ func openCheckpointTopic(ctx context.Context, k *kafka, name string, replication
 			"%s has cleanup.policy=%s and would lose the checkpoint", name, policy)
 	}
 	return nil
+}
+
+func cloneTopics(all map[string]topicRecord) map[string]topicRecord {
+	out := make(map[string]topicRecord, len(all))
+	maps.Copy(out, all)
+	return out
 }

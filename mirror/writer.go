@@ -12,6 +12,8 @@ import (
 const (
 	// foreignCheckpoint is how often a checkpoint is written while no message passes.
 	foreignCheckpoint = time.Second
+	// verifyEvery is how often, at most, the topics' ids are compared with the recorded ones.
+	verifyEvery = 30 * time.Second
 	// idleCheckpoint is how often one is written while nothing passes at all. Kafka forgets
 	// a transactional id that was idle for seven days.
 	idleCheckpoint = time.Hour
@@ -27,6 +29,10 @@ type writer struct {
 	pool     *chunkPool
 	lag      *lag
 	metrics  *storeMetrics
+	// recorded are the topics of the checkpoint topic, which verify compares with Kafka's.
+	recorded map[string]topicRecord
+	verify   func(map[string]topicRecord) error
+	verified time.Time
 	// saved is told every checkpoint that is in Kafka.
 	saved func(checkpoint, time.Time)
 
@@ -146,6 +152,12 @@ func (w *writer) begin() error {
 
 // commit writes the checkpoint, with the records of the open transaction or alone.
 func (w *writer) commit(ctx context.Context) error {
+	if now := time.Now(); now.Sub(w.verified) > verifyEvery {
+		if err := w.verify(w.recorded); err != nil {
+			return err
+		}
+		w.verified = now
+	}
 	if w.batch.n == 0 {
 		if err := w.begin(); err != nil {
 			return err
@@ -184,6 +196,9 @@ func (w *writer) committed(now time.Time) {
 	w.metrics.committed(w.chunks, now, now.Sub(w.begun))
 	for _, c := range w.chunks {
 		w.release(c)
+	}
+	for _, t := range w.fresh {
+		w.recorded[t.Topic] = t
 	}
 	w.chunks, w.fresh = w.chunks[:0], w.fresh[:0]
 	w.batch.reset()
