@@ -257,3 +257,27 @@ func TestKafkaAwayIsWaitedForAndShown(t *testing.T) {
 	}
 	b.check()
 }
+
+// Kafka is stopped and started under load; the mirror stays up.
+func TestKafkaRestartedNothingIsLostOrRepeated(t *testing.T) {
+	b := newBench(t)
+	dir := t.TempDir()
+	k := startProcess(t, dir, "")
+	b.brokers = []string{k.addr}
+	b.config.Kafka.Brokers = b.brokers
+	b.config.BatchRecords, b.config.Linger = 40, time.Millisecond
+	r := newRand(t)
+	c := b.copier()
+	stop := b.run(c)
+	for range 3 {
+		b.script.random(r, 30, 60, "trades", "news")
+		k.stop()
+		b.script.random(r, 10, 60, "trades", "news")
+		k = startProcess(t, dir, k.addr)
+		b.await(c)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	b.check()
+}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 
 	"notifymirror/mirror/embedded"
@@ -15,7 +16,10 @@ import (
 
 // envKafkaDir makes the test binary an embedded Kafka in that directory, for benchmarks
 // whose Kafka must not share the process.
-const envKafkaDir = "NOTIFY_TEST_SERVE_KAFKA"
+const (
+	envKafkaDir  = "NOTIFY_TEST_SERVE_KAFKA"
+	envKafkaAddr = "NOTIFY_TEST_SERVE_KAFKA_ADDR"
+)
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(envKafkaDir); dir != "" {
@@ -26,7 +30,7 @@ func TestMain(m *testing.M) {
 
 // serveKafka serves until its standard input ends.
 func serveKafka(dir string) int {
-	k, err := embedded.Start(embedded.Config{Dir: dir})
+	k, err := embedded.Start(embedded.Config{Dir: dir, Addr: os.Getenv(envKafkaAddr)})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -43,27 +47,40 @@ func separateBrokers(b *testing.B) []string {
 	if addr := os.Getenv("NOTIFY_TEST_KAFKA"); addr != "" {
 		return strings.Split(addr, ",")
 	}
+	return []string{startProcess(b, b.TempDir(), "").addr}
+}
+
+// A kafkaProcess is an embedded Kafka in a process of its own.
+type kafkaProcess struct {
+	addr string
+	stop func()
+}
+
+// startProcess serves dir at addr, or at a free port when that is empty.
+func startProcess(t testing.TB, dir, addr string) kafkaProcess {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), envKafkaDir+"="+b.TempDir())
+	cmd.Env = append(os.Environ(), envKafkaDir+"="+dir, envKafkaAddr+"="+addr)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
-	b.Cleanup(func() {
+	stop := sync.OnceFunc(func() {
 		_ = in.Close()
 		_ = cmd.Wait()
 	})
-	addr, err := bufio.NewReader(out).ReadString('\n')
+	t.Cleanup(stop)
+	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
-	return []string{strings.TrimSpace(addr)}
+	return kafkaProcess{strings.TrimSpace(line), stop}
 }
