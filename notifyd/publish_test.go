@@ -237,4 +237,3 @@ func TestABrokerWithoutAShardForwardsInOrder(t *testing.T) {
 		t.Errorf("%d messages, want %d", i, n)
 	}
 }
-

@@ -58,10 +58,10 @@ type broker struct {
 	ledger      *Ledger
 	version     int64
 	txns        []*txn
-	todo        []Delivery     // exchanged, not delivered
-	acks        []Ack          // of settled messages, not written
-	busy        map[key]bool   // pending rows being delivered or written
-	used        map[Pos]bool   // positions given (without oneSlot)
+	todo        []Delivery   // exchanged, not delivered
+	acks        []Ack        // of settled messages, not written
+	busy        map[key]bool // pending rows being delivered or written
+	used        map[Pos]bool // positions given (without oneSlot)
 }
 
 type model struct {

@@ -1,0 +1,40 @@
+// Package notifyd is the broker: it stores messages in MySQL or MariaDB before it
+// acknowledges them, pushes them to every subscribed consumer group until each has
+// acknowledged, and then deletes them.
+//
+// The path of a message, hop by hop:
+//
+//	publish   publish.go, stream.go   a request is checked and given a place in line
+//	route     route.go                its key chooses one of the shards owned here
+//	forward   forward.go              a broker without a shard passes it on
+//	coalesce  coalesce.go             what arrives during one commit is the next batch
+//	insert    insert.go               one fenced transaction; COMMIT is the promise
+//	exchange  exchange.go             the registry names the groups that get it
+//	push      push.go, subscribe.go   one instance of each group, as far as its credit goes
+//	settle    settle.go               outcomes become batched deletes or pending rows
+//	drain     drain.go                due pending rows and unread messages come back
+//	retry     retry.go                when a failed delivery is due again
+//
+// lease.go holds the shards, doubt.go learns the outcome of a lost COMMIT. Package shard is the
+// pure core of all this, package store its SQL, package message what a message may be.
+//
+// A shard that this broker owns is an owner (owner.go) with three goroutines: the inserter is
+// the only one that inserts messages, the settler the only one that deletes them or touches
+// pending rows, the reader only reads. A keeper (lease.go) has one goroutine that renews
+// leases, and never waits for anything else, and one that takes and hands over shards.
+//
+// What is not obvious:
+//
+//   - No timer stands between a publish and its commit. An idle shard sends at once; a busy
+//     one takes everything that came while its last commit ran.
+//   - A connection that breaks in a write transaction ends the ownership of its shard. The
+//     shard is taken again under a new epoch, which makes sure that nothing of the old one
+//     can still commit; only then can the range of the lost batch be read and answered.
+//   - When the set of owned shards changes, publishes wait until everything that was routed
+//     by the old set is answered. Otherwise two messages of one key could overtake each other.
+//   - An owner whose lease may be over stops pushing by its own monotonic clock. That saves
+//     repeats; safety comes from the epoch row alone.
+//   - A group with nobody attached is a fact about the group, not an error of its messages:
+//     they become pending rows that were not attempted, and leave memory.
+//   - Settling waits for up to 50 ms so that deletes come in batches. Nobody waits for it.
+package notifyd

@@ -1,0 +1,289 @@
+package notifyd
+
+import (
+	"context"
+	"encoding/hex"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	notifyv1 "notifymirror/notifyd/api/notify/v1"
+	"notifymirror/notifyd/message"
+	"notifymirror/notifyd/shard"
+	"notifymirror/notifyd/store"
+)
+
+func TestRetriesBackOffBetweenMinAndMaxAndSpread(t *testing.T) {
+	p := retryPolicy{min: time.Second, max: time.Minute}
+	rapid.Check(t, func(t *rapid.T) {
+		attempt := rapid.IntRange(1, 100).Draw(t, "attempt")
+		seed := rapid.Uint64().Draw(t, "seed")
+		d := p.after(attempt, seed)
+		base := p.min
+		for range attempt - 1 {
+			base = min(2*base, p.max)
+		}
+		if d < base || d > base+base/4 {
+			t.Fatalf("attempt %d waits %v, want %v to %v", attempt, d, base, base+base/4)
+		}
+	})
+	seen := map[time.Duration]bool{}
+	for i := range 100 {
+		id := uuid.UUID{15: byte(i)}
+		seen[p.after(5, retrySeed(id, 1, 5))] = true
+	}
+	if len(seen) < 90 {
+		t.Errorf("100 deliveries of one outage come back at %d instants", len(seen))
+	}
+}
+
+func TestTokenKeepsItsFields(t *testing.T) {
+	in := token{
+		store: uuid.MustParse("00112233-4455-6677-8899-aabbccddeeff"), shard: 7, pos: shard.At(3, 258),
+		id: uuid.MustParse("01020304-0506-7708-890a-0b0c0d0e0f10"), group: 9, attempt: 2,
+	}
+	const golden = "01" + "00112233445566778899aabbccddeeff" + "0007" + "0000030000000102" +
+		"0102030405067708890a0b0c0d0e0f10" + "00000009" + "00000002"
+	if got := hex.EncodeToString(in.encode()); got != golden {
+		t.Errorf("token %s, want %s", got, golden)
+	}
+	out, err := decodeToken(in.encode())
+	if err != nil || out != in {
+		t.Errorf("decoded %+v, %v", out, err)
+	}
+	for _, bad := range [][]byte{nil, in.encode()[1:], append(in.encode(), 0), slices.Concat([]byte{2}, in.encode()[1:])} {
+		if _, err := decodeToken(bad); err == nil {
+			t.Errorf("%x was taken for a token", bad)
+		}
+	}
+}
+
+func publishOf(size int, l *line) *publish {
+	return newPublish(store.Item{Msg: &message.Message{ID: uuid.New(), Body: make([]byte, size)}}, l)
+}
+
+func TestABatchClosesAt500RowsOr1MiB(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := newBatchQueue()
+		var in []*publish
+		for range rapid.IntRange(0, 1200).Draw(t, "messages") {
+			p := publishOf(rapid.SampledFrom([]int{0, 100, 5000, 300_000, 3 << 20}).Draw(t, "size"), nil)
+			in = append(in, p)
+			q.put(p)
+		}
+		var out []*publish
+		for len(out) < len(in) {
+			batch, _ := q.take()
+			bytes := 0
+			for _, p := range batch {
+				bytes += p.size
+			}
+			if len(batch) == 0 || len(batch) > maxBatchRows || len(batch) > 1 && bytes > maxBatchBytes {
+				t.Fatalf("a batch of %d messages and %d bytes", len(batch), bytes)
+			}
+			out = append(out, batch...)
+		}
+		if !slices.Equal(in, out) {
+			t.Fatal("the order changed")
+		}
+	})
+}
+
+func TestBehindAFailureEverythingOfTheStreamFails(t *testing.T) {
+	q := newBatchQueue()
+	broken, other := &line{}, &line{}
+	first, second, alone := publishOf(1, broken), publishOf(1, broken), publishOf(1, other)
+	q.put(second)
+	q.put(alone)
+	first.fail(shardMoved())
+	batch, _ := q.take()
+	if len(batch) != 1 || batch[0] != alone {
+		t.Fatalf("batch %v, want only the other stream's message", batch)
+	}
+	<-second.done
+	if second.err.detail.Reason != notifyv1.Reason_REASON_BEHIND_FAILURE {
+		t.Errorf("got %v", second.err)
+	}
+}
+
+func TestARefusalForGoodLeavesTheStreamWhole(t *testing.T) {
+	l := &line{}
+	publishOf(1, l).fail(unknownTopic("t"))
+	if l.broken.Load() {
+		t.Error("the stream broke")
+	}
+	publishOf(1, l).fail(resultUnknown(context.Canceled))
+	if !l.broken.Load() {
+		t.Error("the stream goes on behind an unknown result")
+	}
+}
+
+type countingSink struct{ n int }
+
+func (s *countingSink) put(*publish) bool { s.n++; return true }
+
+func TestANewRouteWaitsForWhatWasRoutedByTheOldOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRouter()
+		r.set(t.Context(), []sink{&countingSink{}})
+		old, err := r.enter(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.set(t.Context(), []sink{&countingSink{}, &countingSink{}})
+		r.set(t.Context(), []sink{&countingSink{}})
+		entered := make(chan *route, 1)
+		go func() {
+			cur, _ := r.enter(t.Context())
+			entered <- cur
+		}()
+		synctest.Wait()
+		select {
+		case <-entered:
+			t.Fatal("entered while a publish of the old route is open")
+		default:
+		}
+		old.release()
+		cur := <-entered
+		if len(cur.sinks) != 1 {
+			t.Errorf("%d sinks, want the newest route's", len(cur.sinks))
+		}
+		cur.release()
+	})
+}
+
+func TestAKeyKeepsToOneSinkAndKeysSpread(t *testing.T) {
+	var sinks []sink
+	for range 8 {
+		sinks = append(sinks, &countingSink{})
+	}
+	r := newRoute(sinks)
+	used := map[sink]bool{}
+	for i := range 200 {
+		key := string(rune('a'+i%26)) + string(rune('a'+i/26))
+		s := r.pick("t", key)
+		used[s] = true
+		for range 3 {
+			if r.pick("t", key) != s {
+				t.Fatalf("key %q changed its sink", key)
+			}
+		}
+	}
+	if len(used) != 8 {
+		t.Errorf("200 keys use %d of 8 sinks", len(used))
+	}
+}
+
+// A ledgerless source notes what became of each flight.
+type ledgerless struct {
+	end    map[*flight]string
+	refuse bool
+}
+
+func (s *ledgerless) note(f *flight, what string) {
+	if was, ok := s.end[f]; ok {
+		panic("a flight ended twice: " + was + ", " + what)
+	}
+	s.end[f] = what
+}
+
+func (s *ledgerless) sent(fs []*flight, _ int64) []*flight {
+	if s.refuse {
+		for _, f := range fs {
+			s.note(f, "refused")
+		}
+		return nil
+	}
+	return fs
+}
+
+func (s *ledgerless) deferred(fs []*flight) {
+	for _, f := range fs {
+		s.note(f, "deferred")
+	}
+}
+
+func (s *ledgerless) failed(f *flight, reason string) { s.note(f, reason) }
+
+// Whatever consumers do, every delivery offered ends once, or waits, or is in flight at an
+// instance that had the credit for it.
+func TestEveryDeliveryOfAGroupHasOneEnd(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		clock := newStoreClock(time.Now())
+		g := newPushGroup(1, 5*time.Second, clock)
+		src := &ledgerless{end: map[*flight]string{}}
+		var instances []*instance
+		var offered, received []*flight
+		steps := map[string]func(*rapid.T){
+			"attach": func(t *rapid.T) {
+				instances = append(instances, g.attach("i", "p", rapid.IntRange(1, 3).Draw(t, "credit")))
+				g.pump()
+			},
+			"detach": func(t *rapid.T) {
+				if len(instances) > 0 {
+					g.detach(instances[0])
+					instances = instances[1:]
+				}
+			},
+			"offer": func(t *rapid.T) {
+				src.refuse = rapid.IntRange(0, 5).Draw(t, "refuse") == 0
+				var fs []*flight
+				for range rapid.IntRange(1, 4).Draw(t, "n") {
+					f := &flight{from: src, pos: shard.Pos(len(offered) + 1), attempt: 1, msg: &message.Message{}}
+					offered = append(offered, f)
+					fs = append(fs, f)
+				}
+				g.offer(fs)
+				src.refuse = false
+			},
+			"receive": func(t *rapid.T) {
+				for _, i := range instances {
+					received = append(received, g.take(i, 2, 1<<20)...)
+				}
+			},
+			"ack": func(t *rapid.T) {
+				if len(received) > 0 {
+					f := received[0]
+					received = received[1:]
+					if got := g.finish(f.key(), 0); got != nil {
+						src.note(got, "acked")
+					}
+					g.pump()
+				}
+			},
+			"wait": func(t *rapid.T) {
+				clock.set(clock.now() + rapid.Int64Range(1, 4).Draw(t, "seconds")*1e6)
+				g.expire((5 * time.Second).Microseconds())
+			},
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			name := rapid.SampledFrom([]string{"attach", "detach", "offer", "offer", "receive", "ack", "ack", "wait"}).Draw(t, "step")
+			steps[name](t)
+			for _, i := range instances {
+				if i.inFlight < 0 || i.inFlight > i.credit {
+					t.Fatalf("%d in flight, credit %d", i.inFlight, i.credit)
+				}
+			}
+		}
+		alive := len(g.flights)
+		for _, f := range offered {
+			_, ended := src.end[f]
+			if inFlight := g.flights[f.key()] == f; inFlight && ended {
+				t.Fatalf("delivery %d is in flight and ended: %s", f.pos, src.end[f])
+			}
+		}
+		if len(src.end)+alive+len(g.waiting) > len(offered) {
+			t.Fatalf("%d ended, %d in flight, %d wait; %d offered", len(src.end), alive, len(g.waiting), len(offered))
+		}
+		for len(instances) > 0 {
+			steps["detach"](t)
+		}
+		if len(g.flights)+len(g.waiting) != 0 {
+			t.Fatal("something is left without an instance")
+		}
+	})
+}
