@@ -1,0 +1,39 @@
+// Command bench measures the whole path on one machine and says of each number whether it
+// meets what is required:
+//
+//	publish   acknowledged publishes per second, 64 pipelined streams, against raw inserts
+//	unary     the same with 64 unary publishers
+//	idle      the latency of a single publish on an idle system, against one bare INSERT
+//	catchup   a mirror's catch-up, against a serial pipeline that checks nothing
+//	latency   publish to push, and commit to readable in the mirror, at 1,000 messages/s
+//
+// Every ratio is of two runs next to each other, A B A B ..., and the median of the pairs is
+// reported: what else the machine does at the time weighs on both sides.
+//
+// The database is a private MySQL or MariaDB with durable settings. It, the broker, the
+// mirror, Kafka and the naive pipeline are processes of their own; the load comes from this
+// one.
+//
+// # Files
+//
+//	main.go      flags, and the measurements one after the other
+//	child.go     this program again, as a broker, a mirror, ...   roles.go  what it does then
+//	database.go  the private server and its schemas               rows.go   the messages
+//	raw.go, publish.go, idle.go, catchup.go, latency.go            one measurement each
+//	stats.go     medians and percentiles                          usage.go  who used the processors
+//	machine.go   what it was measured on                          report.go table and Markdown
+//
+// # Not obvious
+//
+//   - Without a subscription a message is deleted as soon as it is stored, so publish rates
+//     include the deletes. The raw inserts have none.
+//   - Both sides of a pair begin with empty tables and a server that has purged what the run
+//     before deleted.
+//   - Each run of catch-up reads the same binlog, and has an empty Kafka of its own: so each
+//     is a first start.
+//   - Catch-up is timed from the start of the process to the last commit, start-up included,
+//     on both sides.
+//   - Delays in the mirror are counted from born_at, which the store reads when the insert's
+//     transaction begins: they include that transaction's commit.
+//   - A child ends when its standard input does, so none outlives this process.
+package main

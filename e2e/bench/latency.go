@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
+
+	"notifymirror/mirror/record"
+	"notifymirror/notifyd/client"
+)
+
+const (
+	// latencyRate is how many messages are published per second.
+	latencyRate = 1000
+	// latencyGroup is the group that they are pushed to.
+	latencyGroup = "readers"
+	// headerNumber is the header with the message's number in its run.
+	headerNumber = "n"
+	// arrivalPatience bounds the wait for the last messages of a run.
+	arrivalPatience = 30 * time.Second
+)
+
+// path is the whole stack, with a consumer and a reader of the mirror attached.
+type path struct {
+	publisher *client.Publisher
+	current   atomic.Pointer[journey]
+	pids      map[string]int
+}
+
+// journey is one run: when each message was where. Times are nanoseconds since began; 0 is never.
+type journey struct {
+	began    time.Time
+	sent     []int64
+	pushed   []atomic.Int64
+	readable []atomic.Int64 // after born_at
+	missing  atomic.Int64   // arrivals that are still awaited
+	done     chan struct{}
+}
+
+func newJourney(n int) *journey {
+	j := &journey{began: time.Now(), sent: make([]int64, n), pushed: make([]atomic.Int64, n), readable: make([]atomic.Int64, n), done: make(chan struct{})}
+	j.missing.Store(int64(2 * n))
+	return j
+}
+
+// arrived notes the first arrival of message n in one of the lists.
+func (j *journey) arrived(list []atomic.Int64, n string, at time.Duration) {
+	i, err := strconv.Atoi(n)
+	if err != nil || i < 0 || i >= len(list) {
+		return
+	}
+	if list[i].CompareAndSwap(0, max(1, int64(at))) && j.missing.Add(-1) == 0 {
+		close(j.done)
+	}
+}
+
+// measureLatency publishes at a steady rate and sees when messages are pushed and readable.
+func measureLatency(ctx context.Context, b *bench) (_ []number, err error) {
+	db, err := b.startDatabase(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, db.stop()) }()
+	dsn, _, err := db.install(ctx, "notify")
+	if err != nil {
+		return nil, err
+	}
+	kafka, err := b.startKafka(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, kafka.stop()) }()
+	mirror, err := b.spawn(roleMirror, brief{DSN: dsn, Brokers: []string{kafka.addr}, Profile: b.profileFile("canald-latency")})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, mirror.stop()) }()
+	if _, err := mirror.next(ctx); err != nil {
+		return nil, err
+	}
+	br, err := b.startBroker(ctx, dsn, latencyGroup, "notifyd-latency")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, br.stop()) }()
+	p := &path{pids: map[string]int{"notifyd": br.cmd.Process.Pid, "database": db.PID(), "kafka": kafka.cmd.Process.Pid, "canald": mirror.cmd.Process.Pid}}
+	return p.measure(ctx, b, br.addr, kafka.addr)
+}
+
+// measure attaches consumer, reader and publisher, and makes the runs.
+func (p *path) measure(ctx context.Context, b *bench, broker, kafka string) ([]number, error) {
+	c, err := client.New(client.Config{Addrs: []string{broker}})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	consumer, err := c.NewConsumer(client.ConsumerConfig{Group: latencyGroup, Handler: p.pushed})
+	if err != nil {
+		return nil, err
+	}
+	reader, err := kgo.NewClient(kgo.SeedBrokers(kafka), kgo.ConsumeTopics(record.DefaultPrefix+topicName),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.MetadataMinAge(100*time.Millisecond), kgo.MetadataMaxAge(time.Second))
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	p.publisher = c.NewPublisher(client.PublisherConfig{})
+	stop, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g, work := errgroup.WithContext(stop)
+	g.Go(func() error { return consumer.Run(work) })
+	g.Go(func() error { return p.read(work, reader) })
+	g.Go(func() error { return p.publisher.Run(work) })
+	var numbers []number
+	g.Go(func() error {
+		defer cancel()
+		defer p.publisher.Close()
+		var err error
+		numbers, err = p.runs(work, b)
+		return err
+	})
+	return numbers, g.Wait()
+}
+
+func (p *path) runs(ctx context.Context, b *bench) ([]number, error) {
+	// The first run makes the mirror's topic and has everything attached.
+	if _, err := p.run(ctx, 50); err != nil {
+		return nil, err
+	}
+	n := max(1, int(b.window.Seconds()*latencyRate))
+	var push, mirror []delay
+	var all usage
+	for range b.pairs {
+		m := newMeter(p.pids)
+		j, err := p.run(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		all = all.add(m.used())
+		push = append(push, delayOf(j.pushed, func(i int) int64 { return j.sent[i] }))
+		mirror = append(mirror, delayOf(j.readable, func(int) int64 { return 0 }))
+		b.say("  push %s, mirror %s", push[len(push)-1], mirror[len(mirror)-1])
+	}
+	rate := fmt.Sprintf("at %d msg/s", latencyRate)
+	limit := "batching: the mirror's linger of 10 ms and a commit; " + all.limit()
+	return []number{
+		distributed("commit to readable in the mirror "+rate, mirror, 100*time.Millisecond, limit),
+		distributed("publish to push "+rate, push, 0, "the transaction that stores the message; "+all.limit()),
+	}, nil
+}
+
+// run publishes n messages and returns when all have arrived at both ends.
+func (p *path) run(ctx context.Context, n int) (*journey, error) {
+	var failure firstError
+	s, j := newMessages(0), newJourney(n)
+	p.current.Store(j)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for sent := 0; sent < n; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		for due := int(time.Since(j.began).Seconds() * latencyRate); sent < min(due, n); sent++ {
+			m := s.message()
+			m.Headers = map[string]string{headerNumber: strconv.Itoa(sent)}
+			j.sent[sent] = int64(time.Since(j.began))
+			err := p.publisher.Send(ctx, m, client.PublishOptions{}, func(_ client.Published, err error) {
+				if err != nil {
+					failure.set(err)
+				}
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	limit := time.NewTimer(arrivalPatience)
+	defer limit.Stop()
+	select {
+	case <-j.done:
+		return j, failure.get()
+	case <-limit.C:
+		return nil, fmt.Errorf("%d of %d arrivals are missing after %s", j.missing.Load(), 2*n, arrivalPatience)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// pushed is the consumer's handler.
+func (p *path) pushed(_ context.Context, d client.Delivery) error {
+	if j := p.current.Load(); j != nil {
+		j.arrived(j.pushed, d.Headers[headerNumber], time.Since(j.began))
+	}
+	return nil
+}
+
+// read follows the mirror until ctx ends.
+func (p *path) read(ctx context.Context, reader *kgo.Client) error {
+	for ctx.Err() == nil {
+		fetched := reader.PollFetches(ctx)
+		now := time.Now()
+		j := p.current.Load()
+		fetched.EachRecord(func(r *kgo.Record) {
+			var n string
+			var bornAt int64
+			for _, h := range r.Headers {
+				switch h.Key {
+				case headerNumber:
+					n = string(h.Value)
+				case "notify-born-at":
+					bornAt, _ = strconv.ParseInt(string(h.Value), 10, 64)
+				}
+			}
+			j.arrived(j.readable, n, now.Sub(time.UnixMicro(bornAt)))
+		})
+	}
+	return nil
+}
+
+// delay is the distribution of one run.
+type delay struct{ p50, p99, most time.Duration }
+
+func (d delay) String() string {
+	return fmt.Sprintf("p50 %.1f, p99 %.1f, max %.1f ms", milliseconds(d.p50), milliseconds(d.p99), milliseconds(d.most))
+}
+
+func delayOf(list []atomic.Int64, since func(i int) int64) delay {
+	times := make([]time.Duration, len(list))
+	for i := range list {
+		times[i] = time.Duration(list[i].Load() - since(i))
+	}
+	return delay{percentile(times, 0.5), percentile(times, 0.99), percentile(times, 1)}
+}
