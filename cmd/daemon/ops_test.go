@@ -87,8 +87,12 @@ func TestProbesTellStartingReadyAndStopping(t *testing.T) {
 	expect("ready", "/status", 200, `{"seq":7}`)
 	expect("ready", "/nothing", 404, "")
 	signal()
+	deadline := time.Now().Add(10 * time.Second)
 	for code := 200; code == 200; { // the signal is seen in a moment
-		code, _ = get(t, ops, "/readyz")
+		if code, _ = get(t, ops, "/readyz"); time.Now().After(deadline) {
+			t.Error("still ready 10 s after the signal")
+			break
+		}
 	}
 	expect("stopping", "/readyz", 503, "[-]process stopping")
 	expect("stopping", "/livez", 200, "ok")
