@@ -5,9 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -89,31 +87,5 @@ func TestKillReachesWhatTheChildStarted(t *testing.T) {
 	// The pipe ends when nobody has its other end: neither the shell nor its sleep.
 	if n, err := r.Read(make([]byte, 16)); n != 0 || err == nil {
 		t.Errorf("read %d bytes, %v", n, err)
-	}
-}
-
-func TestAChildLivesOnWhenOtherThreadsEnd(t *testing.T) {
-	p := start(t, child.Config{Path: "sleep", Args: []string{"1000"}})
-	// Each goroutine keeps a thread to itself and ends it. There are more of them than idle
-	// threads, so the one that started the child is among them unless it is kept.
-	const n = 100
-	var gathered, ended sync.WaitGroup
-	gathered.Add(n)
-	ended.Add(n)
-	for range n {
-		go func() {
-			defer ended.Done()
-			runtime.LockOSThread()
-			gathered.Done()
-			gathered.Wait()
-		}()
-	}
-	ended.Wait()
-	for range 1000 {
-		runtime.Gosched() // lets the threads end
-	}
-	p.Signal(syscall.SIGTERM)
-	if got := killedBy(t, p); got != syscall.SIGTERM {
-		t.Errorf("killed by %v before it was told to end", got)
 	}
 }
