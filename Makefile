@@ -36,14 +36,14 @@ test: check database build ## Check the code, and run all tests on a private dat
 	@echo "unit and integration tests"
 	@go test -count=1 -timeout 30m $$(go list ./... | grep -v /e2e) | $(QUIET)
 	@echo "end-to-end tests"
-	@go test -count=1 -timeout 30m -p 1 ./e2e/... | $(QUIET)
+	@NOTIFY_TEST_PROGRAMS=$(CURDIR)/bin go test -count=1 -timeout 30m -p 1 ./e2e/... | $(QUIET)
 
 .PHONY: test-engines
 test-engines: go build ## Run the same tests on real MySQL and on Apache Kafka (downloads 300 MB once).
 	@mysql=$$(deploy/install/mysql.sh); kafka=$$(deploy/install/kafka.sh); \
 	echo "tests on $$($$mysql --no-defaults --version | sed 's/.* Ver /MySQL /; s/ for .*//') and Apache $$(basename $$kafka)"; \
 	go build -o bin/ ./e2e/engines/withkafka; \
-	NOTIFY_TEST_MYSQLD=$$mysql bin/withkafka $$kafka \
+	NOTIFY_TEST_MYSQLD=$$mysql NOTIFY_TEST_PROGRAMS=$(CURDIR)/bin bin/withkafka $$kafka \
 		go test -count=1 -timeout 40m -p 1 -tags engines $(ENGINE_PACKAGES) | $(QUIET)
 
 .PHONY: soak
@@ -51,8 +51,9 @@ soak: database build ## Run the random tests with 50 times as many schedules.
 	@NOTIFY_SOAK=50 go test -count=1 -timeout 6h -p 1 ./... | $(QUIET)
 
 .PHONY: bench
-bench: database build ## Measure throughput and latency; takes long and wants a quiet machine.
-	@go test -run '^$$' -bench . -benchtime 1x -timeout 3h -p 1 ./mirror/ ./e2e/... | $(QUIET)
+bench: database build ## Measure throughput and latency; takes long and wants a quiet machine (ARGS=-h).
+	@go build -o bin/ ./e2e/bench
+	@exec bin/bench $(ARGS)
 
 .PHONY: check
 check: go ## Check format, vet, staticcheck and generated code, and that no test is skipped.
