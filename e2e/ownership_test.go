@@ -1,0 +1,211 @@
+package e2e
+
+import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"notifymirror/e2e/stage"
+)
+
+// takeover is the longest that a dead broker's shards may stand still.
+const takeover = 12 * time.Second
+
+// Two brokers share a store under load. One is killed; then, several times, one is frozen in
+// the middle of a write transaction until the other has its shards, and goes on. Nothing that
+// was acknowledged is lost, and no shard ever has two writers.
+func TestBrokersThatDieOrSleepLoseNothingAndNeverShareAShard(t *testing.T) {
+	p := newPlay(t)
+	a, b := p.a, p.b
+
+	killed := time.Now()
+	a.Kill()
+	p.AwaitShards(takeover, b)
+	owned := time.Now()
+	flowing := p.binlog.AwaitEveryShard(owned, p.shards, takeover)
+	t.Logf("%s after the kill the survivor owned every shard, %s after it every shard took messages", owned.Sub(killed), flowing.Sub(killed))
+	if flowing.Sub(killed) > takeover {
+		t.Errorf("that is more than %s", takeover)
+	}
+	a.Start()
+	p.AwaitShards(time.Minute, a, b)
+
+	for round := range 3 {
+		sleeper, other := b, a
+		if round == 1 {
+			sleeper, other = a, b
+		}
+		p.load.AwaitMore(500, 30*time.Second)
+		p.freezeInTransaction(sleeper)
+		took := p.AwaitShards(takeover, other)
+		t.Logf("%s was frozen in a transaction, and lost its shards after %s", sleeper.ID, took)
+		p.binlog.AwaitEveryShard(time.Now(), p.shards, takeover)
+		sleeper.Thaw()
+		p.AwaitShards(time.Minute, a, b)
+	}
+	p.load.AwaitMore(500, 30*time.Second)
+	p.audit()
+}
+
+// A rolling restart hands the shards over: nobody waits for a lease to end, and nothing is
+// lost.
+func TestRollingRestartHandsShardsOverAtOnce(t *testing.T) {
+	p := newPlay(t)
+	for _, one := range []struct{ stops, stays *stage.Program }{{p.a, p.b}, {p.b, p.a}} {
+		p.load.AwaitMore(500, 30*time.Second)
+		one.stops.Stop()
+		var held int
+		err := p.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM lease WHERE owner = ? AND expires_at > 0", one.stops.ID).Scan(&held)
+		if err != nil || held > 0 {
+			t.Errorf("%s ended with %d leases, error %v", one.stops.ID, held, err)
+		}
+		took := p.AwaitShards(takeover, one.stays)
+		t.Logf("%s has everything %s after the end of %s", one.stays.ID, took, one.stops.ID)
+		if took > leaseTime {
+			t.Errorf("a released shard is not free before its lease would have ended")
+		}
+		one.stops.Start()
+		p.AwaitShards(time.Minute, p.a, p.b)
+	}
+	p.audit()
+}
+
+// leaseTime is the brokers' default.
+const leaseTime = 6 * time.Second
+
+// play is two brokers, a mirror, two groups and a load.
+type play struct {
+	*stage.Stage
+	t      *testing.T
+	a, b   *stage.Program
+	db     *sql.DB
+	shards int
+	binlog *stage.Binlog
+	groups []*stage.Group
+	load   *stage.Load
+}
+
+func newPlay(t *testing.T) *play {
+	t.Helper()
+	p := &play{Stage: stage.New(t), t: t}
+	p.a, p.b = p.Notifyd("a").Start(), p.Notifyd("b").Start()
+	p.AwaitShards(time.Minute, p.a, p.b)
+	p.Canald("mirror").Start()
+	p.db = p.Open()
+	if err := p.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM lease").Scan(&p.shards); err != nil {
+		t.Fatal(err)
+	}
+	c := p.Client(p.a, p.b)
+	p.Topic(c, "trades")
+	p.groups = []*stage.Group{p.Listen(c, "risk", "trades"), p.Listen(c, "settlement", "trades")}
+	p.binlog = p.Binlog()
+	p.load = p.Load(c, "trades", 2)
+	p.load.AwaitMore(1000, 30*time.Second)
+	return p
+}
+
+// freezeInTransaction stops a broker at a moment at which it holds a write transaction open.
+func (p *play) freezeInTransaction(b *stage.Program) {
+	p.t.Helper()
+	for range 100 {
+		b.Freeze()
+		if p.openTransactions(b) > 0 {
+			return
+		}
+		b.Thaw()
+		p.load.AwaitMore(50, takeover)
+	}
+	p.t.Fatalf("%s never froze inside a transaction", b.ID)
+}
+
+// openTransactions counts those of a frozen broker's write connections that stay open: the
+// server may still be at work on what was sent before.
+func (p *play) openTransactions(b *stage.Program) (open int) {
+	p.t.Helper()
+	frozen := time.Now()
+	stage.Eventually(p.t, 5*time.Second, "transactions counted", func() error {
+		open = 0
+		for _, id := range p.connections(b) {
+			var n int
+			err := p.db.QueryRowContext(p.t.Context(), "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = ?", id).Scan(&n)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			open += n
+		}
+		if open > 0 && time.Since(frozen) < 300*time.Millisecond {
+			return fmt.Errorf("%d are open", open)
+		}
+		return nil
+	})
+	return open
+}
+
+func (p *play) connections(b *stage.Program) (ids []int64) {
+	p.t.Helper()
+	rows, err := p.db.QueryContext(p.t.Context(), "SELECT connections FROM lease WHERE owner = ?", b.ID)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var text string
+		var list []struct{ ID int64 }
+		if err := rows.Scan(&text); err != nil {
+			p.t.Fatal(err)
+		}
+		if err := json.Unmarshal([]byte(text), &list); err != nil {
+			p.t.Fatalf("%s: %v", text, err)
+		}
+		for _, c := range list {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids
+}
+
+// audit ends the load and settles the accounts.
+func (p *play) audit() {
+	p.t.Helper()
+	acked := p.load.Stop()
+	for _, g := range p.groups {
+		g.AwaitAll(acked, time.Minute)
+		messages, deliveries := g.Count()
+		p.t.Logf("group %s: %d messages in %d deliveries", g.Name, messages, deliveries)
+	}
+	p.AwaitEmpty(time.Minute)
+
+	inserts := p.binlog.All()
+	stage.OneWriter(p.t, inserts)
+	r := p.Mirror("trades")
+	r.Await(len(inserts), time.Minute)
+	r.Rest()
+	mirrored := map[string]int{}
+	last := map[string]int{} // by key
+	for _, rec := range r.Records {
+		id := stage.Header(rec, "notify-id")
+		mirrored[id]++
+		place, sent := p.load.Place(id)
+		if !sent {
+			p.t.Errorf("the mirror has %s, which nobody sent", id)
+			continue
+		}
+		if before, seen := last[place.Key]; seen && place.N <= before {
+			p.t.Errorf("key %s: message %d is behind message %d in partition %d", place.Key, place.N, before, rec.Partition)
+		}
+		last[place.Key] = place.N
+	}
+	for _, i := range inserts {
+		if mirrored[i.ID] != 1 {
+			p.t.Errorf("message %s was stored and is %d times in the mirror", i.ID, mirrored[i.ID])
+		}
+	}
+	for _, id := range acked {
+		if mirrored[id] != 1 {
+			p.t.Errorf("message %s was acknowledged and is %d times in the mirror", id, mirrored[id])
+		}
+	}
+	p.t.Logf("%d messages acknowledged, %d stored, %d records", len(acked), len(inserts), len(r.Records))
+}
