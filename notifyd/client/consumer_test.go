@@ -389,3 +389,37 @@ func TestConsumerLeavesAFrozenBroker(t *testing.T) {
 	// Nothing comes through; that the connection is closed shows that the client left it.
 	await(t, "close of the frozen connection", p.closed)
 }
+
+// The broker stops reading, so acks gather here; then the stream breaks.
+func TestAcksThatWereNotSentGoToTheNextStream(t *testing.T) {
+	const n, tokenSize = 60, 100 << 10
+	var streams, handled atomic.Int64
+	all := make(chan struct{})
+	settled := make(chan string, n)
+	b := (&fakeBroker{subscribe: subscribeScript(time.Minute, func(_ context.Context, se session) error {
+		if streams.Add(1) > 1 {
+			return se.each(func(token string, nack bool, reason string) { settled <- token })
+		}
+		for i := range n {
+			if err := se.deliver(fmt.Sprintf("%0*d", tokenSize, i)); err != nil {
+				return err
+			}
+		}
+		<-all
+		return connect.NewError(connect.CodeUnavailable, errors.New("stopping"))
+	})}).start(t, "")
+	stop := consume(t, fastClient(t, b.addr), client.ConsumerConfig{Handler: func(context.Context, client.Delivery) error {
+		if handled.Add(1) == n {
+			close(all)
+		}
+		return nil
+	}})
+	// What fits into the first stream's window is lost with it. The rest is at least
+	// half, and comes.
+	for range n / 2 {
+		await(t, "ack", settled)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+}
