@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"os"
-	"strings"
 
 	"notifymirror/cmd/daemon"
 	"notifymirror/mirror"
@@ -32,27 +31,11 @@ func (c *config) Validate() []daemon.Problem {
 	if c.Mirror.Listen != "" {
 		problems = append(problems, daemon.Problem{Where: "listen", Text: "canald has one listener, and its key is ops_listen"})
 	}
-	for _, err := range flatten(c.Mirror.Check()) {
-		text := strings.TrimPrefix(err.Error(), mirror.ErrConfig.Error()+": ")
-		key, text, found := strings.Cut(text, ": ")
-		if !found {
-			key, text = "configuration", key
+	for _, p := range daemon.ProblemsOf(c.Mirror.Check()) {
+		if p.Where == mirror.ErrConfig.Error() { // the sentinel stands before the key
+			p = daemon.ProblemsOf(errors.New(p.Text))[0]
 		}
-		problems = append(problems, daemon.Problem{Where: key, Text: text})
+		problems = append(problems, p)
 	}
 	return problems
-}
-
-// flatten returns the errors that errors.Join has joined.
-func flatten(err error) []error {
-	if err == nil {
-		return nil
-	}
-	if joined, ok := errors.AsType[interface {
-		error
-		Unwrap() []error
-	}](err); ok {
-		return joined.Unwrap()
-	}
-	return []error{err}
 }

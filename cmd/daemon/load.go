@@ -23,8 +23,8 @@ func Load(path string, environ []string, config any) error {
 	}
 	d := decoder{file: path, env: env, root: reflect.TypeOf(config).Elem()}
 	target := reflect.ValueOf(config).Elem()
-	if path != "" {
-		d.fromFile(target)
+	if path != "" && !d.fromFile(target) {
+		return &ConfigError{d.problems} // what else is wrong would only follow from that
 	}
 	d.fromEnvironment(target)
 	if v, ok := config.(Validator); ok {
@@ -44,32 +44,34 @@ type decoder struct {
 	problems []Problem
 }
 
-func (d *decoder) fromFile(target reflect.Value) {
+// fromFile sets what the file says. It returns false when there is no file or no YAML in it.
+func (d *decoder) fromFile(target reflect.Value) bool {
 	content, err := os.ReadFile(d.file)
 	if err != nil {
 		// The error of os names the file.
 		d.problems = append(d.problems, Problem{"--config", errors.Unwrap(err).Error() + ": " + d.file})
-		return
+		return false
 	}
 	tree, err := parser.ParseBytes(content, 0)
 	if syntax, ok := errors.AsType[yaml.Error](err); ok {
 		position := syntax.GetToken().Position
 		d.add(position.Line, position.Column, syntax.GetMessage())
-		return
+		return false
 	}
 	if err != nil {
 		d.problems = append(d.problems, Problem{d.file, err.Error()})
-		return
+		return false
 	}
 	for i, document := range tree.Docs {
 		if i > 0 {
 			d.at(document, "more than one YAML document: only one is read")
-			return
+			return false
 		}
 		if document.Body != nil {
 			d.value(document.Body, target, "")
 		}
 	}
+	return true
 }
 
 // at adds a problem at a node's place.

@@ -138,6 +138,15 @@ func TestFilesThatAreNoConfigurationAreRefused(t *testing.T) {
 	}
 }
 
+func TestFileThatCannotBeReadIsTheOnlyProblem(t *testing.T) {
+	for _, path := range []string{"/nowhere/x.yaml", write(t, "name: ["), write(t, "{}\n---\n{}")} {
+		c := testConfig{problems: []Problem{{"stores", "missing"}}}
+		if problems := wantProblems(t, Load(path, []string{"NOTIFY_RATE=fast"}, &c)); len(problems) != 1 {
+			t.Errorf("%s: %q", path, problems)
+		}
+	}
+}
+
 func TestEnvironmentOverridesTheFile(t *testing.T) {
 	path := write(t, "name: file\nstores: {a-b: {dsn: file, count: 1}}\nwait: 1s\n")
 	var c testConfig

@@ -39,3 +39,23 @@ type Validator interface {
 	// Validate returns problems by the paths of their keys; it changes nothing.
 	Validate() []Problem
 }
+
+// ProblemsOf returns the errors that errors.Join has joined in err, each of the form
+// "key: what is wrong".
+func ProblemsOf(err error) []Problem {
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var problems []Problem
+		for _, one := range joined.Unwrap() {
+			problems = append(problems, ProblemsOf(one)...)
+		}
+		return problems
+	}
+	key, text, found := strings.Cut(err.Error(), ": ")
+	if !found {
+		key, text = "configuration", key
+	}
+	return []Problem{{key, text}}
+}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"os"
 	"regexp"
@@ -13,12 +12,8 @@ import (
 	"notifymirror/notifyd/schema/dsn"
 )
 
-const (
-	// defaultListen is the broker's own default, for the check of the address.
-	defaultListen = "127.0.0.1:7700"
-	// defaultOpsListen is where operators find notifyd unless ops_listen says otherwise.
-	defaultOpsListen = "127.0.0.1:7701"
-)
+// defaultOpsListen is where operators find notifyd unless ops_listen says otherwise.
+const defaultOpsListen = "127.0.0.1:7701"
 
 // config is everything that notifyd can be told; deploy/notifyd.yaml explains every key.
 type config struct {
@@ -41,35 +36,22 @@ func (c config) store() (string, notifyd.StoreConfig) {
 	return "", notifyd.StoreConfig{}
 }
 
-var (
-	brokerID  = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
-	storeName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
-)
+var storeName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
 
 // Validate implements daemon.Validator.
 func (c *config) Validate() []daemon.Problem {
-	b := c.Broker
-	problems := c.Settings.Validate(defaultOpsListen, b.Insecure)
-	problems = append(problems, daemon.CheckListen("listen", cmp.Or(b.Listen, defaultListen), b.Insecure)...)
-	bad := func(key, format string, args ...any) {
-		problems = append(problems, daemon.Problem{Where: key, Text: fmt.Sprintf(format, args...)})
-	}
-	if b.ID != "" && !brokerID.MatchString(b.ID) {
-		bad("id", "%q: must be 1 to 64 of the characters A-Z a-z 0-9 . _ -", b.ID)
-	}
-	if len(b.Stores) != 1 {
-		bad("stores", "there are %d, and this version works with exactly one: stores: {a: {dsn: %s}}", len(b.Stores), dsn.Form)
-	}
-	for _, name := range slices.Sorted(maps.Keys(b.Stores)) {
+	problems := c.Settings.Validate(defaultOpsListen, c.Broker.Insecure)
+	// The broker checks its own keys when it is made, and opens nothing.
+	_, err := notifyd.New(c.Broker, notifyd.Deps{})
+	problems = append(problems, daemon.ProblemsOf(err)...)
+	for _, name := range slices.Sorted(maps.Keys(c.Broker.Stores)) {
 		if !storeName.MatchString(name) {
-			bad("stores."+name, "a store's name must be 1 to 63 of the characters a-z 0-9 . _ - and begin with a letter or digit")
+			problems = append(problems, daemon.Problem{Where: "stores." + name,
+				Text: "a store's name must be 1 to 63 of the characters a-z 0-9 . _ - and begin with a letter or digit"})
 		}
-		if _, err := dsn.Parse(b.Stores[name].DSN); err != nil {
-			bad("stores."+name+".dsn", "%s", err)
+		if _, err := dsn.Parse(c.Broker.Stores[name].DSN); err != nil {
+			problems = append(problems, daemon.Problem{Where: "stores." + name + ".dsn", Text: err.Error()})
 		}
-	}
-	if b.RetryMin > 0 && b.RetryMax > 0 && b.RetryMin > b.RetryMax {
-		bad("retry_min", "%s is above retry_max, %s", b.RetryMin, b.RetryMax)
 	}
 	return problems
 }

@@ -62,7 +62,7 @@ func TestEveryProblemOfAConfigurationIsReported(t *testing.T) {
 		t.Fatalf("error %v", err)
 	}
 	for _, says := range []string{"id: ", "listen: ", "ops_listen: ", "retry_min: ", "log_level: ", path + `:7:11: max_body: "4MB": not a size`,
-		"stores: there are 2", "stores.A B: ", "stores.A B.dsn: "} {
+		"stores: 2 are given", "stores.A B: ", "stores.A B.dsn: "} {
 		if !strings.Contains(err.Error(), "\n  "+says) {
 			t.Errorf("no line %q in\n%s", says, err)
 		}
