@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"notifymirror/cmd/daemon"
 	"notifymirror/deploy"
 	"notifymirror/notifyd"
+	"notifymirror/notifyd/message"
 )
 
 // reference writes the reference configuration with its secret in place.
@@ -42,8 +44,18 @@ func TestReferenceConfigurationLoadsAndHoldsEveryKey(t *testing.T) {
 	if _, store := c.store(); store.DSN != "notify_broker:p@ss/word@tcp(127.0.0.1:3306)/notify" {
 		t.Errorf("dsn: %s", store.DSN)
 	}
-	if c.Broker.MaxBodyBytes != 4<<20 || c.Broker.DedupWindow.String() != "24h0m0s" {
-		t.Errorf("max_body %s, dedup_window %s", c.Broker.MaxBodyBytes, c.Broker.DedupWindow)
+	defaults := notifyd.Config{
+		Listen: notifyd.DefaultListen, Stores: c.Broker.Stores, MaxBodyBytes: message.DefaultMaxBodyBytes,
+		PublishMemory: notifyd.DefaultPublishMemory, DeliveryMemory: notifyd.DefaultDeliveryMemory,
+		AckWait: notifyd.Duration(notifyd.DefaultAckWait), RetryMin: notifyd.Duration(notifyd.DefaultRetryMin),
+		RetryMax: notifyd.Duration(notifyd.DefaultRetryMax), DedupWindow: notifyd.Duration(notifyd.DefaultDedupWindow),
+		LeaseTime: notifyd.Duration(notifyd.DefaultLeaseTime),
+	}
+	if !reflect.DeepEqual(c.Broker, defaults) {
+		t.Errorf("the reference says %+v, the defaults are %+v", c.Broker, defaults)
+	}
+	if c.OpsListen != defaultOpsListen {
+		t.Errorf("ops_listen: %s", c.OpsListen)
 	}
 	if missing := deploy.Undocumented(text, daemon.Keys(&c)); len(missing) > 0 {
 		t.Errorf("keys without a description: %q", missing)

@@ -111,6 +111,37 @@ func TestEveryBadSettingOfAServerIsReportedAtOnce(t *testing.T) {
 	}
 }
 
+// The statements that the lines name are typed as they stand, and leave nothing to mend.
+func TestNamedStatementsMendAServer(t *testing.T) {
+	extra := []string{"--binlog-format=MIXED", "--binlog-row-metadata=MINIMAL", "--sync-binlog=0",
+		"--innodb-flush-log-at-trx-commit=2", "--max-allowed-packet=2M", "--read-only"}
+	lines := 6
+	if kind, err := dbtest.Server(); err == nil && kind.Flavor == embedded.MySQL {
+		extra = append(extra, "--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
+		lines++
+	}
+	server := dbtest.Private(t, embedded.Config{Extra: extra})
+	admin := open1(t, server.DSN(""))
+	report := Check(t.Context(), server.DSN("notify"), Options{Role: Broker})
+	for _, p := range report.Problems {
+		report.Warnings = append(report.Warnings, p.Text)
+	}
+	if len(report.Warnings) != lines {
+		t.Errorf("%d lines, want %d: %q", len(report.Warnings), lines, report.Warnings)
+	}
+	for _, line := range report.Warnings {
+		statements := line[strings.LastIndex(line, ": ")+2:]
+		statements, _, _ = strings.Cut(statements, " and put ")
+		for statement := range strings.SplitSeq(statements, "; ") {
+			must(t, admin, statement)
+		}
+	}
+	report = Check(t.Context(), server.DSN("notify"), Options{Role: Broker})
+	if report.Err() != nil || len(report.Warnings) > 0 {
+		t.Errorf("afterwards: %v, %q", report.Err(), report.Warnings)
+	}
+}
+
 func TestServerWithoutBinlogIsRefused(t *testing.T) {
 	server := dbtest.Private(t, embedded.Config{Extra: []string{"--skip-log-bin"}})
 	for _, role := range []Role{Broker, Mirror} {
