@@ -21,10 +21,6 @@ const (
 	countLimit = 10_000
 )
 
-func handlerOptions(readLimit int) []connect.HandlerOption {
-	return []connect.HandlerOption{connect.WithReadMaxBytes(readLimit), connect.WithCompressMinBytes(1 << 10)}
-}
-
 // page cuts a sorted list behind after, to limit items; next is set when it stopped early.
 func page[T any](items []T, name func(T) string, after string, limit uint32) (cut []T, next string) {
 	start := 0

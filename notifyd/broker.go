@@ -11,11 +11,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
 	"notifymirror/notifyd/api/notify/v1/notifyv1connect"
+	"notifymirror/notifyd/message"
 	"notifymirror/notifyd/store"
 )
 
@@ -149,11 +151,28 @@ func (b *Broker) becomeReady(ctx context.Context) {
 
 func (b *Broker) handler() http.Handler {
 	mux := http.NewServeMux()
-	limit := int(b.cfg.MaxBodyBytes)*2 + 1<<20 // base64 in JSON, and room for batches
-	options := handlerOptions(limit)
+	options := []connect.HandlerOption{connect.WithReadMaxBytes(b.maxRequest()), connect.WithCompressMinBytes(1 << 10)}
 	mux.Handle(notifyv1connect.NewMessagingHandler(b, options...))
 	mux.Handle(notifyv1connect.NewAdminHandler(b, options...))
-	return mux
+	return b.refuseLarge(mux)
+}
+
+// maxRequest is the largest request, or frame of a stream, in bytes: the largest body in
+// base64, as JSON has it, and room for the rest.
+func (b *Broker) maxRequest() int { return int(b.cfg.MaxBodyBytes)*2 + 1<<20 }
+
+// refuseLarge answers a request that is too large by its length, without reading it.
+func (b *Broker) refuseLarge(next http.Handler) http.Handler {
+	errors := connect.NewErrorWriter()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength <= int64(b.maxRequest()) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		// An error here means that the client has gone.
+		_ = errors.Write(w, r, rpcError(&message.FieldError{Field: "body", Rule: fmt.Sprintf("the request is too large for any body of at most %d bytes", b.cfg.MaxBodyBytes),
+			Size: int(r.ContentLength), Limit: b.maxRequest()}))
+	})
 }
 
 // reroute makes publishes follow the set of owned shards.

@@ -48,7 +48,7 @@ func (k *keeper) retake(work context.Context, o *owner) {
 func (k *keeper) takeAgain(ctx, work context.Context, o *owner) (*owner, error) {
 	for {
 		next, err := k.take(ctx, work, o.no, o.epoch)
-		if err == nil || errors.Is(err, store.ErrNotFree) {
+		if err == nil || errors.Is(err, store.ErrNotFree) || k.stopping() {
 			return next, err
 		}
 		t := time.NewTimer(k.period() / 4)

@@ -59,6 +59,7 @@ func (o *owner) readLoop(ctx context.Context) error {
 			}
 			continue
 		}
+		o.readTrouble.off()
 		if again {
 			wake(o.readWake)
 		}
@@ -71,7 +72,9 @@ func (o *owner) readFailed(ctx context.Context, err error) error {
 		return ctx.Err()
 	}
 	o.metrics.storeErrors.WithLabelValues(o.st.Name, "read").Inc()
-	o.log.Warn("reading failed and is tried again", "store", o.st.Name, "shard", o.no, "err", err)
+	o.readTrouble.on(func() {
+		o.log.Warn("reading failed and is tried again", "store", o.st.Name, "shard", o.no, "err", err)
+	})
 	return nil
 }
 

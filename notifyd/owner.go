@@ -55,6 +55,7 @@ type owner struct {
 	settleWake chan struct{}
 	releasing  chan struct{} // closed: hand the shard over
 	inserted   chan struct{} // closed: the inserter has ended
+	lost       chan struct{} // closed: the lease is another's
 
 	mu      sync.Mutex
 	slot    *shard.Slot
@@ -65,6 +66,8 @@ type owner struct {
 	busy    map[flightGroup]bool // pending rows being delivered, or whose outcome is being written
 	drains  map[int32]*drain
 
+	settleTrouble, readTrouble trouble // each of one loop
+
 	// doubt is the batch whose COMMIT has an unknown outcome, for the lease manager.
 	doubt *doubt
 }
@@ -73,6 +76,18 @@ type flightGroup struct {
 	pos   shard.Pos
 	group int32
 }
+
+// trouble lets one log line through when something begins to fail.
+type trouble struct{ since bool }
+
+func (t *trouble) on(log func()) {
+	if !t.since {
+		log()
+	}
+	t.since = true
+}
+
+func (t *trouble) off() { t.since = false }
 
 // A doubt is a batch whose outcome is unknown.
 type doubt struct {
@@ -88,7 +103,7 @@ func newOwner(c *core, st *store.Store, no int, t store.Taken, v *view, inserts,
 		inserts: inserts, settles: settles,
 		queue:    newBatchQueue(),
 		readWake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1),
-		releasing: make(chan struct{}), inserted: make(chan struct{}),
+		releasing: make(chan struct{}), inserted: make(chan struct{}), lost: make(chan struct{}),
 		slot:   shard.NewSlot(t.Epoch),
 		ledger: shard.NewLedger(t.Settled, shard.EpochStart(t.Epoch), settleAfter.Microseconds(), v.Version, v.exchange),
 		busy:   map[flightGroup]bool{},
@@ -107,15 +122,33 @@ func (o *owner) run(ctx context.Context) error {
 	g.Go(func() error { defer close(o.inserted); return o.insertLoop(ctx) })
 	g.Go(func() error { return o.settleLoop(ctx) })
 	g.Go(func() error { return o.readLoop(ctx) })
+	g.Go(func() error {
+		select {
+		case <-o.lost:
+			return store.ErrFenced
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
 	err := g.Wait()
 	if errors.Is(err, errReleased) {
 		return nil
 	}
-	return err
+	return err // of the first loop that ended
 }
 
 // errReleased ends the three loops after a hand-over.
 var errReleased = errors.New("shard released")
+
+// lose ends the ownership of a shard whose lease is another's: an idle owner would not
+// notice by itself.
+func (o *owner) lose() {
+	select {
+	case <-o.lost:
+	default:
+		close(o.lost)
+	}
+}
 
 // release asks the owner to settle what it has and to stop.
 func (o *owner) release() { close(o.releasing) }

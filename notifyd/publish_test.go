@@ -73,6 +73,15 @@ func TestEachViolationNamesFieldSizeAndLimitAndStoresNothing(t *testing.T) {
 	}
 }
 
+func TestARequestTooLargeForAnyBodyIsRefusedUnread(t *testing.T) {
+	s := newStage(t)
+	addr, _ := s.broker(func(c *notifyd.Config) { c.MaxBodyBytes = 1000 })
+	code, answer := s.post(addr, "Messaging/Publish", `{"message":{"topic":"orders","text":"`+strings.Repeat("x", 2<<20)+`"}}`)
+	if code != http.StatusBadRequest || !strings.Contains(fmt.Sprint(answer["message"]), "body: ") {
+		t.Errorf("status %d: %v", code, answer)
+	}
+}
+
 func TestAnUnknownTopicIsRefusedWithTheCommandThatCreatesIt(t *testing.T) {
 	s := newStage(t)
 	addr, _ := s.broker(nil)

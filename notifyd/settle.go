@@ -90,6 +90,7 @@ func (o *owner) settle(ctx context.Context, s *store.Settlement) error {
 	switch {
 	case err == nil:
 		o.clock.set(fence.Now)
+		o.settleTrouble.off()
 		o.settled(s)
 		return nil
 	case errors.Is(err, store.ErrFenced), errors.Is(err, store.ErrUnknown):
@@ -101,7 +102,9 @@ func (o *owner) settle(ctx context.Context, s *store.Settlement) error {
 	}
 	if err != nil {
 		o.metrics.storeErrors.WithLabelValues(o.st.Name, "settle").Inc()
-		o.log.Warn("settling failed and is tried again", "store", o.st.Name, "shard", o.no, "err", err)
+		o.settleTrouble.on(func() {
+			o.log.Warn("settling failed and is tried again", "store", o.st.Name, "shard", o.no, "err", err)
+		})
 	}
 	return nil
 }

@@ -85,8 +85,11 @@ func (r *lineReader) read(ctx context.Context, stream *publishStream) {
 	for {
 		req, err := stream.Receive()
 		if err != nil {
-			if errors.Is(err, io.EOF) {
+			switch {
+			case errors.Is(err, io.EOF):
 				err = nil
+			case connect.CodeOf(err) == connect.CodeResourceExhausted:
+				err = rpcError(newError(notifyv1.Reason_REASON_TOO_LARGE, "frame of the stream: more than %d bytes; send fewer messages in one, or a smaller body", r.b.maxRequest()))
 			}
 			r.end(err)
 			return

@@ -1,0 +1,140 @@
+package notifyd
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"notifymirror/notifyd/shard"
+	"notifymirror/notifyd/store"
+)
+
+// balance looks at all leases and makes the next moves. It reports false when the store
+// cannot be read, which renew logs.
+func (k *keeper) balance(ctx, work context.Context) bool {
+	look, cancel := context.WithTimeout(ctx, k.leaseTime())
+	defer cancel()
+	leases, now, err := k.st.Leases(look)
+	if err != nil {
+		return false
+	}
+	live, err := k.st.Brokers(look, k.leaseTime())
+	if err != nil {
+		return false
+	}
+	k.clock.set(now)
+	if err := k.readRegistry(look); err != nil {
+		return false
+	}
+	names := make([]string, len(live))
+	for i, b := range live {
+		names[i] = b.ID
+	}
+	k.mu.Lock()
+	k.leases, k.live = leases, live
+	held := slices.Collect(maps.Keys(k.owners))
+	k.mu.Unlock()
+	moves := shard.Balance(k.self.ID, leases, names, held, now)
+	taken := false
+	for _, no := range moves.Take {
+		if ctx.Err() != nil {
+			break
+		}
+		o, err := k.take(ctx, work, no, 0)
+		if err == nil {
+			k.start(work, o)
+			taken = true
+		} else if !errors.Is(err, store.ErrNotFree) {
+			k.metrics.storeErrors.WithLabelValues(k.st.Name, "takeover").Inc()
+			k.log.Warn("shard cannot be taken", "store", k.st.Name, "shard", no, "err", err)
+		}
+	}
+	if taken {
+		k.changed(work)
+	}
+	if moves.Release >= 0 {
+		k.handOver(work, moves.Release)
+	}
+	return true
+}
+
+// take makes this broker the shard's owner. retake is its own epoch, or 0.
+func (k *keeper) take(ctx, work context.Context, no int, retake int64) (_ *owner, err error) {
+	inserts, err := k.st.NewWriter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	settles, err := k.st.NewWriter(ctx)
+	if err != nil {
+		inserts.Close()
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			inserts.Close()
+			settles.Close()
+		}
+	}()
+	asked := time.Now()
+	t, err := k.st.Take(ctx, store.Take{Shard: no, Owner: k.self.ID, Lease: k.leaseTime(), Retake: retake,
+		Connections: []store.Connection{inserts.Connection(), settles.Connection()}})
+	if err != nil {
+		return nil, err
+	}
+	if k.registry.load().Version < t.Version {
+		if err := k.readRegistry(ctx); err != nil {
+			return nil, err
+		}
+	}
+	o := newOwner(k.core, k.st, no, t, k.registry.load(), inserts, settles)
+	o.renewed(asked, k.leaseTime())
+	k.metrics.takeovers.WithLabelValues(k.st.Name).Inc()
+	k.log.Info("shard taken", "store", k.st.Name, "shard", no, "epoch", t.Epoch)
+	return o, nil
+}
+
+// readRegistry takes the registry in force if it is newer than the broker's copy.
+func (k *keeper) readRegistry(ctx context.Context) error {
+	version, err := k.st.RegistryVersion(ctx)
+	if err != nil || k.registry.load().Version >= version {
+		return err
+	}
+	r, err := k.st.Registry(ctx)
+	if err != nil {
+		return err
+	}
+	k.registry.offer(newView(r))
+	return nil
+}
+
+// handOver asks the owner of a shard to release it.
+func (k *keeper) handOver(ctx context.Context, no int) {
+	k.mu.Lock()
+	o := k.owners[no]
+	delete(k.owners, no) // no new messages
+	k.mu.Unlock()
+	if o == nil {
+		return
+	}
+	k.changed(ctx)
+	o.release()
+}
+
+// peers are the addresses of other live brokers that own shards.
+func (k *keeper) peers() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	owns := map[string]bool{}
+	for _, l := range k.leases {
+		owns[l.Owner] = !l.Free(k.clock.now()) || owns[l.Owner]
+	}
+	var out []string
+	for _, b := range k.live {
+		if owns[b.ID] && b.ID != k.self.ID {
+			out = append(out, b.Address)
+		}
+	}
+	return out
+}
