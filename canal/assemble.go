@@ -71,7 +71,7 @@ type assembler struct {
 
 	known map[string]*tableDef // last definition of each watched table; nil = not watched
 	maps  map[uint64]*tableDef // of the statement; nil = not watched
-	voids int                  // groups voided, for the log
+	voids uint64               // groups voided since the owner last looked
 
 	open *group // nil between groups
 }

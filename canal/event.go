@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math/bits"
 	"time"
 
 	"github.com/go-mysql-org/go-mysql/replication"
@@ -53,24 +54,55 @@ func readMySQLGTID(e event) (*group, error) {
 	return g, nil
 }
 
-func readTaggedGTID(e event) (g *group, err error) {
-	// go-mysql's decoder of this self-describing format may panic on damaged bytes.
-	defer func() {
-		if r := recover(); r != nil {
-			g, err = nil, fmt.Errorf("%w: %v", ErrCorrupt, r)
+// readTaggedGTID reads the self-describing form: version, size, last field that must be
+// known, then fields in ascending order, each its number and its value. All numbers are
+// of variable length. 0 flags, 1 uuid (each byte a number), 2 number, 3 tag, 4 last
+// committed, 5 sequence, 6 commit time in microseconds; what follows is not needed.
+func readTaggedGTID(e event) (*group, error) {
+	s := scanner{b: e.body}
+	for range 3 {
+		s.varuint()
+	}
+	g := &group{}
+	for len(s.b) > 0 {
+		switch field := s.varuint(); field {
+		case 0:
+			s.varuint()
+		case 1:
+			for i := range g.gtid.source.sid {
+				g.gtid.source.sid[i] = byte(s.varuint())
+			}
+		case 2:
+			g.gtid.seq = s.varuint() >> 1 // the lowest bit is the sign
+		case 3:
+			g.gtid.source.tag = string(s.take(int(min(s.varuint(), 1<<20))))
+		case 4, 5:
+			s.varuint()
+		case 6:
+			g.setTime(s.varuint())
+		default:
+			s.b = nil
 		}
-	}()
-	var t replication.GtidTaggedLogEvent
-	if err := t.Decode(e.body); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	sid, err := uuid.FromBytes(t.SID)
-	if err != nil || t.GNO <= 0 {
-		return nil, fmt.Errorf("%w: tagged GTID", ErrCorrupt)
+	if s.short || g.gtid.seq == 0 {
+		return nil, errShort
 	}
-	g = &group{gtid: gtid{source: source{sid: sid, tag: t.Tag.String()}, seq: uint64(t.GNO)}}
-	g.setTime(t.ImmediateCommitTimestamp)
 	return g, nil
+}
+
+// varuint is a number of 1 to 9 bytes: as many low bits of the first are 1 as bytes
+// follow, then a 0, then the number, little-endian.
+func (s *scanner) varuint() uint64 {
+	if len(s.b) == 0 {
+		s.short = true
+		return 0
+	}
+	more := bits.TrailingZeros8(^s.b[0])
+	if more == 8 {
+		s.take(1)
+		return s.uint(8)
+	}
+	return s.uint(more+1) >> (more + 1)
 }
 
 func (g *group) setTime(micros uint64) {

@@ -33,6 +33,30 @@ func gtidEvent(f Flavor, seq uint64) event {
 	return event{typ: replication.GTID_EVENT, when: scriptTime, body: append(b, micros[:7]...)}
 }
 
+// taggedEvent is the GTID event of a transaction with a tag.
+func taggedEvent(tag string, seq uint64) event {
+	b := []byte{2, 2 * 60, 0}
+	b = append(b, 0, 2, 1<<1)
+	for _, c := range scriptSID {
+		b = appendVar(b, uint64(c))
+	}
+	b = appendVar(append(b, 2<<1), seq<<1)
+	b = append(append(b, 3<<1, byte(len(tag)<<1)), tag...)
+	b = append(b, 4<<1, 0, 5<<1, 1<<2)
+	b = appendVar(append(b, 6<<1), scriptTime*1e6+seq)
+	b = append(b, 11<<1, 0) // a field behind those that are read
+	return event{typ: replication.GTID_TAGGED_LOG_EVENT, when: scriptTime, body: b}
+}
+
+func appendVar(b []byte, v uint64) []byte {
+	n := 1
+	for n < 8 && v>>(7*n) != 0 {
+		n++
+	}
+	wide := binary.LittleEndian.AppendUint64(nil, v<<n|(1<<(n-1)-1))
+	return append(b, wide[:n]...)
+}
+
 // standalone makes a MariaDB GTID event one of a group without an end marker.
 func standalone(e event) event { e.body[12] |= 1; return e }
 

@@ -137,6 +137,7 @@ func (s *stream) close() {
 	s.sync.Close()
 	s.wait.Wait()
 	s.sink.assembler.void()
+	s.sink.countVoids()
 	for {
 		select {
 		case it := <-s.items:
@@ -201,9 +202,8 @@ func (k *sink) handle(e *replication.BinlogEvent) error {
 		k.heartbeat()
 		return nil
 	}
-	voids := k.assembler.voids
 	t, err := k.assembler.push(ev)
-	k.stats.voided.Add(uint64(k.assembler.voids - voids))
+	k.countVoids()
 	if err != nil || t == nil {
 		return err
 	}
@@ -216,6 +216,11 @@ func (k *sink) handle(e *replication.BinlogEvent) error {
 		}
 		return k.ctx.Err()
 	}
+}
+
+func (k *sink) countVoids() {
+	k.stats.voided.Add(k.assembler.voids)
+	k.assembler.voids = 0
 }
 
 // begun: the server found the position and sends.
