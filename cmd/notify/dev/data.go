@@ -3,6 +3,7 @@ package dev
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -32,7 +33,9 @@ func startData(ctx context.Context, dir string, server embedded.Server, p ports,
 	d := &data{}
 	defer func() {
 		if err != nil {
-			_ = d.stop(context.WithoutCancel(ctx)) // the first error is the one to show
+			limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
+			defer cancel()
+			d.stop(limit) // the first error is the one to show
 		}
 	}()
 	var both errgroup.Group
@@ -41,7 +44,7 @@ func startData(ctx context.Context, dir string, server embedded.Server, p ports,
 		return err
 	})
 	both.Go(func() (err error) {
-		d.kafka, err = kafka.Start(kafka.Config{Dir: filepath.Join(dir, "kafka"), Addr: addr(p.kafka), Logger: logger})
+		d.kafka, err = kafka.Start(kafka.Config{Dir: filepath.Join(dir, "kafka"), Addr: addr(p.kafka), Logger: kafkaLogger(logger)})
 		return err
 	})
 	if err := both.Wait(); err != nil {
@@ -56,6 +59,23 @@ func startData(ctx context.Context, dir string, server embedded.Server, p ports,
 		return nil, fmt.Errorf("leases of an earlier run: %w", err)
 	}
 	return d, nil
+}
+
+// kafkaLogger passes on what needs attention: the embedded Kafka warns of every
+// commit that takes some milliseconds.
+func kafkaLogger(logger *slog.Logger) *slog.Logger {
+	if logger.Enabled(context.Background(), slog.LevelInfo) {
+		return logger
+	}
+	return slog.New(errorsOnly{logger.Handler()})
+}
+
+// errorsOnly drops what is below the level error.
+type errorsOnly struct{ slog.Handler }
+
+// Enabled implements slog.Handler.
+func (h errorsOnly) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelError && h.Handler.Enabled(ctx, l)
 }
 
 // freeShards ends the leases of an earlier run that was killed, so that its
@@ -79,20 +99,30 @@ func freeShards(ctx context.Context, dsn string) error {
 	return nil
 }
 
-// stop ends both; the database is killed when ctx ends first.
-func (d *data) stop(ctx context.Context) error {
-	var kafkaErr, dbErr error
-	if d.kafka != nil {
-		kafkaErr = d.kafka.Close()
-	}
+// stop ends both, side by side, and returns what has stopped and what went wrong.
+// The database is killed when ctx ends first: nothing that was committed is lost
+// by it.
+func (d *data) stop(ctx context.Context) (stopped, wrong []string) {
+	var db errgroup.Group
 	if d.db != nil {
-		dbErr = d.db.Stop(ctx)
+		db.Go(func() error { return d.db.Stop(ctx) })
 	}
-	if kafkaErr != nil {
-		return fmt.Errorf("kafka: %w", kafkaErr)
+	if d.kafka != nil {
+		if err := d.kafka.Close(); err != nil {
+			wrong = append(wrong, "Kafka: "+err.Error())
+		} else {
+			stopped = append(stopped, "Kafka")
+		}
 	}
-	if dbErr != nil {
-		return fmt.Errorf("database: %w", dbErr)
+	err := db.Wait()
+	switch {
+	case d.db == nil:
+	case err == nil:
+		stopped = append(stopped, "database")
+	case errors.Is(err, context.DeadlineExceeded):
+		stopped = append(stopped, "database (killed, which loses nothing)")
+	default:
+		wrong = append(wrong, "database: "+err.Error())
 	}
-	return nil
+	return stopped, wrong
 }

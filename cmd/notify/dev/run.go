@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// serviceStop is how long broker and mirror have to stop, databaseStop the
-	// database; together Ctrl-C takes less than two seconds.
-	serviceStop  = 1200 * time.Millisecond
-	databaseStop = 500 * time.Millisecond
+	// stopLimit is how long everything has to stop, so that Ctrl-C takes less than
+	// two seconds; serviceLimit is how much of it broker, mirror and demo may use.
+	stopLimit    = 1800 * time.Millisecond
+	serviceLimit = 1200 * time.Millisecond
 )
 
 // stack is what runs.
@@ -65,11 +65,11 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	failure := s.wait(ctx)
 	stopping := time.Now()
-	stopped, slow := s.stop(ctx)
+	stopped, wrong := s.stop(ctx)
 	if !cfg.JSON {
 		text := "\nstopped    " + strings.Join(stopped, ", ")
-		if len(slow) > 0 {
-			text += "; did not stop in time: " + strings.Join(slow, ", ")
+		if len(wrong) > 0 {
+			text += "; " + strings.Join(wrong, "; ")
 		}
 		fmt.Fprintf(cfg.Out, "%s · %.1f s\n", text, time.Since(stopping).Seconds())
 	}
@@ -140,10 +140,11 @@ func (s *stack) wait(ctx context.Context) error {
 }
 
 // stop ends all parts, the last started first, and returns what has stopped and
-// what has not in time.
-func (s *stack) stop(ctx context.Context) (stopped, slow []string) {
-	ctx = context.WithoutCancel(ctx)
-	limit, cancel := context.WithTimeout(ctx, serviceStop)
+// what has not.
+func (s *stack) stop(ctx context.Context) (stopped, wrong []string) {
+	all, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
+	defer cancel()
+	limit, cancel := context.WithTimeout(all, serviceLimit)
 	defer cancel()
 	for i := len(s.services) - 1; i >= 0; i-- {
 		one := s.services[i]
@@ -152,16 +153,12 @@ func (s *stack) stop(ctx context.Context) (stopped, slow []string) {
 		case <-one.done:
 			stopped = append(stopped, one.name)
 		case <-limit.Done():
-			slow = append(slow, one.name)
+			wrong = append(wrong, one.name+" did not stop in time")
 		}
 	}
 	if s.data == nil {
-		return stopped, slow
+		return stopped, wrong
 	}
-	limit, cancel = context.WithTimeout(ctx, databaseStop)
-	defer cancel()
-	if err := s.data.stop(limit); err != nil {
-		return stopped, append(slow, err.Error())
-	}
-	return append(stopped, "Kafka", "database"), slow
+	more, bad := s.data.stop(all)
+	return append(stopped, more...), append(wrong, bad...)
 }
