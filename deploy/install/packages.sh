@@ -33,7 +33,7 @@ if [ "$(id -u)" -ne 0 ]; then
 	root=(sudo)
 fi
 say "missing: ${missing[*]}"
-say "installing from apt: ${packages[*]} ${root[*]:+(sudo may ask for your password)}"
+say "installing from apt: ${packages[*]}${root[*]:+ (sudo may ask for your password)}"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 quietly() { "${root[@]}" "$@" >"$log" 2>&1 || { tail -n 20 "$log" >&2; say "this did not work: $*"; exit 1; }; }

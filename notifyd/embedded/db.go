@@ -75,13 +75,13 @@ func (c *Config) setDefaults() error {
 
 // DB is a server that was started. Its methods may be called from several goroutines.
 type DB struct {
-	config   Config
-	port     int
-	password string
+	config Config
+	port   int
 
-	mu   sync.Mutex
-	proc *child.Process
-	said int64 // size of the log when proc began
+	mu       sync.Mutex
+	password string
+	proc     *child.Process
+	said     int64 // size of the log when proc began
 }
 
 // Start makes the database if Dir has none, starts the server and returns when it answers.
@@ -143,8 +143,7 @@ func (db *DB) launch(ctx context.Context, lock, log *os.File) error {
 	if err != nil {
 		return fmt.Errorf("database directory: %w", err)
 	}
-	db.password = string(password)
-	if err := writeSynced(p.initFile(), accounts(db.password)); err != nil {
+	if err := writeSynced(p.initFile(), accounts(string(password))); err != nil {
 		return fmt.Errorf("database directory: %w", err)
 	}
 	// Left by a killed server: its pid may be another process's by now, and MySQL would
@@ -165,7 +164,7 @@ func (db *DB) launch(ctx context.Context, lock, log *os.File) error {
 	if err != nil {
 		return err
 	}
-	if err := db.waitReady(ctx, proc); err != nil {
+	if err := db.waitReady(ctx, proc, string(password)); err != nil {
 		ended := proc.Ended()
 		proc.Kill()
 		if ended {
@@ -173,15 +172,15 @@ func (db *DB) launch(ctx context.Context, lock, log *os.File) error {
 		}
 		return fmt.Errorf("database start: %w", err)
 	}
-	db.proc, db.said = proc, said
+	db.proc, db.said, db.password = proc, said, string(password)
 	db.config.Logger.Info("database started", "server", db.config.Server.String(), "path", db.config.Server.Path,
 		"addr", db.Addr(), "pid", proc.PID(), "took", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 
 // waitReady returns nil when the server answers on its port, else when it or ctx has ended.
-func (db *DB) waitReady(ctx context.Context, proc *child.Process) error {
-	c := db.driverConfig("")
+func (db *DB) waitReady(ctx context.Context, proc *child.Process, password string) error {
+	c := db.driverConfig("", password)
 	c.Logger = &mysql.NopLogger{} // refused connections are expected here
 	connector, err := mysql.NewConnector(c)
 	if err != nil {
@@ -275,9 +274,15 @@ func (db *DB) Port() int { return db.port }
 // Addr is host:port.
 func (db *DB) Addr() string { return net.JoinHostPort(host, strconv.Itoa(db.port)) }
 
-// User and Password are the account of DSN, for clients that take them singly.
-func (db *DB) User() string     { return account }
-func (db *DB) Password() string { return db.password }
+// User is the account of DSN, for clients that take its parts singly.
+func (db *DB) User() string { return account }
+
+// Password is the password of DSN.
+func (db *DB) Password() string {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.password
+}
 
 // Socket is the path of the server's socket, where root needs no password.
 func (db *DB) Socket() string { return filepath.Join(paths(db.config.Dir).data(), socketName) }
@@ -287,11 +292,11 @@ func (db *DB) LogPath() string { return paths(db.config.Dir).log() }
 
 // DSN is for go-sql-driver/mysql: notify:PASSWORD@tcp(127.0.0.1:PORT)/schema, without
 // parameters. The schema may be empty and is not created.
-func (db *DB) DSN(schema string) string { return db.driverConfig(schema).FormatDSN() }
+func (db *DB) DSN(schema string) string { return db.driverConfig(schema, db.Password()).FormatDSN() }
 
-func (db *DB) driverConfig(schema string) *mysql.Config {
+func (db *DB) driverConfig(schema, password string) *mysql.Config {
 	c := mysql.NewConfig()
-	c.User, c.Passwd, c.Net, c.Addr, c.DBName = account, db.password, "tcp", db.Addr(), schema
+	c.User, c.Passwd, c.Net, c.Addr, c.DBName = account, password, "tcp", db.Addr(), schema
 	return c
 }
 

@@ -73,7 +73,8 @@ func (s *shared) start() {
 		s.err = err
 		return
 	}
-	if s.dir, s.err = os.MkdirTemp("", "notify-dbtest-"); s.err != nil {
+	sweep(os.TempDir(), time.Minute, time.Now())
+	if s.dir, s.err = os.MkdirTemp("", pattern); s.err != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
