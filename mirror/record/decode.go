@@ -19,17 +19,16 @@ func Decode(r Record) (Message, error) {
 	m := Message{Key: r.Key, Body: r.Value, CommitTime: r.Timestamp}
 	var seen uint8
 	for _, h := range r.Headers {
-		name := string(h.Key)
-		if !Reserved(name) {
-			m.Headers = append(m.Headers, Header{name, string(h.Value)})
+		if !Reserved(h.Key) {
+			m.Headers = append(m.Headers, Header{string(h.Key), string(h.Value)})
 			continue
 		}
-		bit, err := m.setOwn(name, h.Value)
+		bit, err := m.setOwn(h)
 		if err != nil {
-			return Message{}, fmt.Errorf("%w: header %s: %w", ErrNotMirrored, name, err)
+			return Message{}, fmt.Errorf("%w: header %s: %w", ErrNotMirrored, h.Key, err)
 		}
 		if seen&bit != 0 {
-			return Message{}, fmt.Errorf("%w: header %s comes twice", ErrNotMirrored, name)
+			return Message{}, fmt.Errorf("%w: header %s comes twice", ErrNotMirrored, h.Key)
 		}
 		seen |= bit
 	}
@@ -50,8 +49,9 @@ func Decode(r Record) (Message, error) {
 
 // setOwn takes over the value of one of our headers, and tells which by its bit in
 // the order of the layout; 0 for a header of a later version.
-func (m *Message) setOwn(name string, value []byte) (bit uint8, err error) {
-	switch name {
+func (m *Message) setOwn(h KafkaHeader) (bit uint8, err error) {
+	value := h.Value
+	switch string(h.Key) {
 	case headerID:
 		if len(value) != idLen {
 			return 0, fmt.Errorf("%d bytes instead of %d", len(value), idLen)

@@ -20,8 +20,8 @@ type Header struct {
 }
 
 // Reserved tells whether no message's own header may have this name.
-func Reserved(name string) bool {
-	return len(name) >= len(ReservedPrefix) && strings.EqualFold(name[:len(ReservedPrefix)], ReservedPrefix)
+func Reserved[T string | []byte](name T) bool {
+	return len(name) >= len(ReservedPrefix) && strings.EqualFold(string(name[:len(ReservedPrefix)]), ReservedPrefix)
 }
 
 // FromMap is the headers of a map, by name ascending; nil when there are none.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"strings"
@@ -117,6 +118,17 @@ func TestADecodedRecordIsTheMessageAndFitsItsSize(t *testing.T) {
 			t.Fatalf("size %d of a record of %d bytes", size, n)
 		}
 	})
+}
+
+func TestManyHeadersFitTheSize(t *testing.T) {
+	m := sample()
+	m.Headers = nil
+	for i := range 64 {
+		m.Headers = append(m.Headers, Header{fmt.Sprintf("%064d", i), strings.Repeat("v", 64)})
+	}
+	if r := Encode(m); Size(r) < len(kafka(r)) {
+		t.Errorf("size %d of a record of %d bytes", Size(r), len(kafka(r)))
+	}
 }
 
 func TestHeadersOfALaterVersionAndAnyOrderAreRead(t *testing.T) {

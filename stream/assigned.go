@@ -1,0 +1,119 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/IBM/sarama"
+	"golang.org/x/sync/errgroup"
+)
+
+// runAssigned reads the partitions of the configuration, each in a goroutine.
+func (c *Consumer) runAssigned(ctx context.Context, log *kafkaLog, handle func(context.Context, Record) error) error {
+	ps, err := c.assign(log, handle)
+	if err != nil {
+		return err
+	}
+	consumer, err := sarama.NewConsumer(c.cfg.Brokers, c.cfg.sarama())
+	if err != nil {
+		return reachable(err)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, p := range ps {
+		g.Go(func() error { return c.read(ctx, consumer, p) })
+	}
+	return errors.Join(g.Wait(), consumer.Close())
+}
+
+// assignment is a partition and the offset to begin to fetch at.
+type assignment struct {
+	*partition
+	fetch int64
+}
+
+// assign finds out where each partition begins and ends.
+func (c *Consumer) assign(log *kafkaLog, handle func(context.Context, Record) error) ([]assignment, error) {
+	var ps []assignment
+	for kafka := range c.topics {
+		numbers := c.cfg.Partitions
+		if len(numbers) == 0 {
+			var err error
+			if numbers, err = log.partitions(kafka); err != nil {
+				return nil, err
+			}
+		}
+		for _, n := range numbers {
+			start, b, err := log.resolve(kafka, n, c.cfg.Start)
+			if err != nil {
+				return nil, err
+			}
+			// A log that ends before the offset is waited for; what is gone is an error.
+			fetch := min(start, b.newest)
+			if err := b.check(fetch); err != nil {
+				return nil, fmt.Errorf("%s partition %d: %w", kafka, n, err)
+			}
+			p := c.partition(kafka, n, start, handle)
+			p.from = c.cfg.Start.time
+			if err := c.setEnd(log, p, start); err != nil {
+				return nil, err
+			}
+			ps = append(ps, assignment{p, fetch})
+		}
+	}
+	return ps, nil
+}
+
+// setEnd finds the last record that a partition has to hand over. A time is looked for
+// among the records as they are read, since Kafka's own look-up by time finds markers
+// too, and these bear the time at which they were written.
+func (c *Consumer) setEnd(log *kafkaLog, p *partition, start int64) error {
+	if c.cfg.End.kind == unset {
+		return nil
+	}
+	b, err := log.bounds(p.kafka, p.number)
+	if err != nil {
+		return err
+	}
+	end := b.newest
+	switch c.cfg.End.kind {
+	case oldest:
+		end = b.oldest
+	case atOffset:
+		end = min(end, c.cfg.End.offset)
+	case atTime:
+		p.until = c.cfg.End.time
+	}
+	p.last, err = log.lastVisible(p.kafka, p.number, max(start, b.oldest), end)
+	return err
+}
+
+// read reads one partition until its end.
+func (c *Consumer) read(ctx context.Context, consumer sarama.Consumer, p assignment) (err error) {
+	if p.progress.next > p.last {
+		return nil
+	}
+	pc, err := consumer.ConsumePartition(p.kafka, p.number, p.fetch)
+	if errors.Is(err, sarama.ErrOffsetOutOfRange) {
+		return fmt.Errorf("%s partition %d: offset %d: %w", p.kafka, p.number, p.fetch, ErrOffsetOutOfRange)
+	}
+	if err != nil {
+		return fmt.Errorf("%s partition %d: %w", p.kafka, p.number, reachable(err))
+	}
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		for err := range pc.Errors() {
+			c.inTrouble(err)
+		}
+	}()
+	c.held.add(p.partition)
+	defer func() {
+		c.letGo(p.partition)
+		pc.AsyncClose()
+		for range pc.Messages() { // what was read ahead
+		}
+		<-drained
+	}()
+	return p.run(ctx, pc.Messages())
+}

@@ -1,0 +1,43 @@
+// Package stream reads mirrored messages from Kafka: dashboards, processors and
+// replays are written with it. It knows the mirror's record and Kafka, nothing of the
+// broker or its database.
+//
+//	Kafka ─ poll ─> partition ─ handle ─> your function ─ commit ─> Kafka
+//	       (sarama)  in order,             one record at           group offsets,
+//	                 one per partition     a time                  after handling
+//
+// A Consumer is either a member of a consumer group, which shares the partitions and
+// remembers how far each is handled, or reads partitions assigned to it, from any
+// position to the end of the log, an offset or a time: that is replay. Records gives
+// either as an iterator.
+//
+// What it promises:
+//   - Each record at least once; those of a partition one after another in their order,
+//     partitions side by side.
+//   - Committed records only, each once, unless ReadUncommitted.
+//   - An offset is committed only when its record and all before it are handled.
+//   - A partition is given up only when its handler has returned.
+//   - Nothing is passed over in silence: an offset that the log does not hold is an error.
+//   - Memory is bounded by FetchBytes per partition and what the client has on its way:
+//     a slow handler makes Kafka wait, not memory grow.
+//
+// Files: consumer.go (configuration, Run, Records), group.go and assigned.go (the two
+// ways to get partitions), partition.go (handle), commit.go (how far), start.go
+// (positions), log.go (questions to Kafka), lag.go, metrics.go, errors.go.
+//
+// Not obvious:
+//   - A handler's error stops the whole consumer, on purpose: passing the record over
+//     or trying again are the handler's to decide. What was handled before is committed.
+//   - A member that Kafka takes for dead loses its partitions while its handler may
+//     still run: then one record can be in two hands. SessionTimeout bounds how soon.
+//     A handler that outlasts StopTimeout and ignores its context for 15 seconds more
+//     makes that happen in a rebalance too.
+//   - Markers and aborted records take offsets but are never seen, so "the last record
+//     is handled" cannot be told from offsets alone: End and lag look into the log.
+//   - Lag in seconds is measured from commit times by the store's clock.
+//   - A group's commits carry the topic's number of partitions, so that a partition
+//     added later is read from its beginning, also by a group that started at Newest.
+//   - Kafka's look-up by time finds markers too, which bear the time of the mirror's
+//     writing: it may point before the first record at a position's time. What lies
+//     between is read and passed over; a group that stops meanwhile handles the rest of it.
+package stream

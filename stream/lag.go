@@ -1,0 +1,78 @@
+package stream
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// watchLag measures the lag of the partitions held, until ctx ends.
+func (c *Consumer) watchLag(ctx context.Context, log *kafkaLog) {
+	tick := time.NewTicker(c.cfg.LagInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			c.measureLag(log, now)
+		}
+	}
+}
+
+// measureLag asks Kafka for the end of each partition held and sets the gauges. The
+// lag in seconds is the time since the latest instant for which all committed before
+// it is handled: the commit time of the last record handled, or the last moment at
+// which there was none to handle. So it is right when nothing comes, and it grows
+// while Kafka does not answer.
+func (c *Consumer) measureLag(log *kafkaLog, now time.Time) {
+	behind := map[string]time.Duration{} // by topic
+	for _, p := range c.held.now() {
+		lag, err := p.measure(log, now)
+		if err != nil {
+			c.inTrouble(err)
+		} else {
+			c.wellAgain()
+			c.held.whileHeld(p, func() {
+				c.metrics.lagRecords.WithLabelValues(c.cfg.Group, p.topic, strconv.Itoa(int(p.number))).Set(float64(lag))
+			})
+		}
+		if at := p.caughtUp.Load(); at > 0 {
+			behind[p.topic] = max(behind[p.topic], now.Sub(time.Unix(0, at)))
+		}
+	}
+	for _, topic := range c.topics {
+		if lag, known := behind[topic]; known {
+			c.metrics.lagSeconds.WithLabelValues(c.cfg.Group, topic).Set(lag.Seconds())
+		} else {
+			c.metrics.lagSeconds.DeleteLabelValues(c.cfg.Group, topic)
+		}
+	}
+}
+
+// measure is the number of records not handled yet. When only markers and aborted
+// records are left, there is nothing to handle.
+func (p *partition) measure(log *kafkaLog, now time.Time) (int64, error) {
+	next := p.next.Load()
+	end, err := log.offset(p.kafka, p.number, sarama.OffsetNewest, log.isolation)
+	if err != nil {
+		return 0, err
+	}
+	last, err := log.lastVisible(p.kafka, p.number, next, end)
+	if err != nil {
+		return 0, err
+	}
+	if last < next {
+		p.caughtUpTo(now)
+		return 0, nil
+	}
+	return last + 1 - next, nil
+}
+
+// letGo ends what is said about a partition.
+func (c *Consumer) letGo(p *partition) {
+	c.held.remove(p)
+	c.metrics.lagRecords.DeleteLabelValues(c.cfg.Group, p.topic, strconv.Itoa(int(p.number)))
+}
