@@ -111,6 +111,7 @@ func TestEachAccountCanDoItsWorkAndNoMore(t *testing.T) {
 		t.Fatal("grants.sql does not say when to make the tables")
 	}
 	apply(t, admin, before)
+	fit(t, use("migrate").dsn, preflight.Broker)
 	if _, err := migrate.Migrate(t.Context(), use("migrate").dsn, migrate.Options{}); err != nil {
 		t.Fatal(err)
 	}

@@ -35,6 +35,9 @@ func (c *config) Validate() []daemon.Problem {
 		if p.Where == mirror.ErrConfig.Error() { // the sentinel stands before the key
 			p = daemon.ProblemsOf(errors.New(p.Text))[0]
 		}
+		if p.Where == "stores" {
+			p.Text += daemon.StoresHint
+		}
 		problems = append(problems, p)
 	}
 	return problems

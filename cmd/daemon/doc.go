@@ -5,7 +5,7 @@
 // Configuration comes from, in order of precedence: flags, environment, file, defaults. A
 // key's environment variable is its path in upper case behind NOTIFY_, with _ for every
 // dot, dash and level: stores.a.dsn is NOTIFY_STORES_A_DSN. A list in a variable is
-// separated by commas.
+// separated by commas. A variable that is unknown but looks like a known one is a problem.
 //
 // In the file and in variables ${env:NAME} and ${file:/path} stand for a variable and for
 // the text of a file without its final line ends. Nothing else is expanded: a password may

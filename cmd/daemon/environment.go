@@ -11,10 +11,29 @@ import (
 // envPrefix begins the name of every variable that sets a key.
 const envPrefix = "NOTIFY"
 
-// fromEnvironment sets what variables override. An unknown variable is not a problem: the
-// prefix is shared with other programs and with what a cluster injects for its services.
+// A variable that is unknown and at most this far from a known one is taken for a typing
+// error, where the known one's name has at least so many bytes behind the prefix.
+const (
+	typoDistance = 2
+	typoLength   = 6
+)
+
+// fromEnvironment sets what variables override. An unknown variable is a problem only when
+// it looks like a known one: the prefix is shared with other programs and with what a
+// cluster injects for its services.
 func (d *decoder) fromEnvironment(target reflect.Value) {
 	d.override(target, envPrefix)
+	candidates := slices.DeleteFunc(slices.Sorted(maps.Keys(d.variables)), func(name string) bool {
+		return len(name) < len(envPrefix)+1+typoLength
+	})
+	for _, name := range slices.Sorted(maps.Keys(d.env)) {
+		if d.variables[name] || !strings.HasPrefix(name, envPrefix+"_") {
+			continue
+		}
+		if best, distance := nearest(name, candidates); best != "" && distance <= typoDistance {
+			d.problems = append(d.problems, Problem{"environment " + name, "unknown variable: the nearest known one is " + best})
+		}
+	}
 }
 
 func (d *decoder) override(v reflect.Value, name string) {
@@ -42,6 +61,7 @@ func (d *decoder) override(v reflect.Value, name string) {
 }
 
 func (d *decoder) overrideLeaf(v reflect.Value, name string, set func(string) error) {
+	d.variables[name] = true
 	raw, found := d.env[name]
 	if !found {
 		return

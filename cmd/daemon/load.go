@@ -21,7 +21,7 @@ func Load(path string, environ []string, config any) error {
 		name, value, _ := strings.Cut(pair, "=")
 		env[name] = value
 	}
-	d := decoder{file: path, env: env, root: reflect.TypeOf(config).Elem()}
+	d := decoder{file: path, env: env, variables: map[string]bool{}, root: reflect.TypeOf(config).Elem()}
 	target := reflect.ValueOf(config).Elem()
 	if path != "" && !d.fromFile(target) {
 		return &ConfigError{d.problems} // what else is wrong would only follow from that
@@ -38,10 +38,11 @@ func Load(path string, environ []string, config any) error {
 
 // decoder collects problems while it fills a configuration.
 type decoder struct {
-	file     string
-	env      map[string]string
-	root     reflect.Type
-	problems []Problem
+	file      string
+	env       map[string]string
+	variables map[string]bool // that set a key
+	root      reflect.Type
+	problems  []Problem
 }
 
 // fromFile sets what the file says. It returns false when there is no file or no YAML in it.

@@ -167,6 +167,18 @@ func TestEnvironmentOverridesTheFile(t *testing.T) {
 	}
 }
 
+func TestVariableWithATypingErrorIsNotIgnored(t *testing.T) {
+	path := write(t, "stores: {a: {dsn: x}}\n")
+	err := Load(path, []string{"NOTIFY_STORES_A_DNS=x", "NOTIFY_INSECUR=true", "NOTIFY_PORT=tcp://10.0.0.1:80", "NOTIFY_NAM=x", "NOTIFYD_INSECURE=1"}, new(testConfig))
+	want := []string{
+		"environment NOTIFY_INSECUR: unknown variable: the nearest known one is NOTIFY_INSECURE",
+		"environment NOTIFY_STORES_A_DNS: unknown variable: the nearest known one is NOTIFY_STORES_A_DSN",
+	}
+	if problems := wantProblems(t, err); !slices.Equal(problems, want) {
+		t.Errorf("%q", problems)
+	}
+}
+
 func TestSecretsComeFromFilesAndVariablesAndAreNeverQuoted(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(secret, []byte("p$ss${x}\n"), 0o600); err != nil {

@@ -69,7 +69,7 @@ func (p Process) work(ctx, work context.Context, stopWork func()) error {
 	case <-ctx.Done():
 	}
 	p.Ops.stopping()
-	p.Logger.InfoContext(ctx, "stopping", slog.Duration("delay", p.ShutdownDelay))
+	p.Logger.InfoContext(ctx, "stopping", slog.String("delay", p.ShutdownDelay.String()))
 	delay := time.NewTimer(p.ShutdownDelay)
 	defer delay.Stop()
 	select {

@@ -43,7 +43,12 @@ func (c *config) Validate() []daemon.Problem {
 	problems := c.Settings.Validate(defaultOpsListen, c.Broker.Insecure)
 	// The broker checks its own keys when it is made, and opens nothing.
 	_, err := notifyd.New(c.Broker, notifyd.Deps{})
-	problems = append(problems, daemon.ProblemsOf(err)...)
+	for _, p := range daemon.ProblemsOf(err) {
+		if p.Where == "stores" {
+			p.Text += daemon.StoresHint
+		}
+		problems = append(problems, p)
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Broker.Stores)) {
 		if !storeName.MatchString(name) {
 			problems = append(problems, daemon.Problem{Where: "stores." + name,

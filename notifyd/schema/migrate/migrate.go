@@ -101,7 +101,7 @@ func up(ctx context.Context, db *sql.DB, opts Options) error {
 	}
 	for _, r := range results {
 		opts.Logger.InfoContext(ctx, "schema version installed",
-			slog.Int64("version", r.Source.Version), slog.Duration("took", r.Duration))
+			slog.Int64("version", r.Source.Version), slog.String("took", r.Duration.String()))
 	}
 	return nil
 }
