@@ -78,6 +78,7 @@ func (s *store) position(t testing.TB) Position {
 
 // a tail pulls one sequence.
 type tail struct {
+	stop func()
 	t    testing.TB
 	next func() (Txn, error, bool)
 	*Tailer
@@ -92,7 +93,7 @@ func (s *store) tail(t testing.TB, from Position) *tail {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	next, stop := iter.Pull2(tl.Txns(ctx, from))
 	t.Cleanup(func() { stop(); cancel() })
-	return &tail{t: t, next: next, Tailer: tl}
+	return &tail{t: t, next: next, stop: stop, Tailer: tl}
 }
 
 // step returns the next item of any kind.

@@ -1,0 +1,124 @@
+package canal
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	gomysql "github.com/go-mysql-org/go-mysql/mysql"
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+)
+
+// Against go-mysql's set as an independent implementation.
+func TestMySQLSetsAgreeWithAnotherImplementation(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func(name string) (*gtidSet, *gomysql.MysqlGTIDSet) {
+			ours := newGTIDSet(MySQL)
+			theirs := gomysql.NewMysqlGTIDSet()
+			for range rapid.IntRange(0, 30).Draw(t, name) {
+				g := gtid{seq: rapid.Uint64Range(1, 12).Draw(t, "seq")}
+				g.source.sid[15] = byte(rapid.IntRange(1, 2).Draw(t, "sid"))
+				g.source.tag = rapid.SampledFrom([]string{"", "a", "b_1"}).Draw(t, "tag")
+				one := newGTIDSet(MySQL)
+				one.add(g)
+				had := ours.contains(one)
+				if ours.add(g) == had {
+					t.Fatalf("add of %s to %s reports %t", g.text(MySQL), ours.text(), !had)
+				}
+				theirs.AddGTIDWithTag(g.source.sid, gomysql.NewTag(g.source.tag), int64(g.seq))
+			}
+			return ours, &theirs
+		}
+		a, otherA := draw("a")
+		b, otherB := draw("b")
+		if a.text() != otherA.String() {
+			t.Fatalf("text %q, want %q", a.text(), otherA.String())
+		}
+		if got, want := a.contains(b), otherA.Contain(otherB); got != want {
+			t.Fatalf("%q contains %q: %t, want %t", a.text(), b.text(), got, want)
+		}
+		if (a.missing(b) == "") != a.contains(b) {
+			t.Fatalf("%q misses %q of %q", a.text(), a.missing(b), b.text())
+		}
+		again, err := parseSet(MySQL, strings.ReplaceAll(a.text(), ",", " ,\n"))
+		if err != nil || again.text() != a.text() {
+			t.Fatalf("read again: %v, %v", again, err)
+		}
+		clone := a.clone()
+		clone.add(gtid{source: source{sid: uuid.Max}, seq: 1})
+		for src := range clone.mysql {
+			clone.mysql[src][0].first = 0
+		}
+		if a.text() != again.text() {
+			t.Fatal("a change of the clone changed the set")
+		}
+	})
+}
+
+func TestAMariaDBPositionIsTheLastOfEachDomain(t *testing.T) {
+	s, err := parseSet(MariaDB, "1-7-20, 0-1-5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.text() != "0-1-5,1-7-20" {
+		t.Errorf("text %q", s.text())
+	}
+	if !s.add(gtid{domain: 0, server: 2, seq: 6}) || s.add(gtid{domain: 0, server: 1, seq: 6}) || s.add(gtid{domain: 1, server: 7, seq: 1}) {
+		t.Error("add does not keep the order of a domain")
+	}
+	if s.text() != "0-2-6,1-7-20" {
+		t.Errorf("text %q", s.text())
+	}
+	for text, want := range map[string]string{"": "", "0-1-6": "", "0-1-7": "0-1-7", "2-1-1": "2-1-1", "0-9-1,1-9-21": "1-9-21"} {
+		o, err := parseSet(MariaDB, text)
+		if err != nil || s.missing(o) != want {
+			t.Errorf("%q: missing %q, %v", text, s.missing(o), err)
+		}
+	}
+}
+
+func TestPositionsThatAreNoneAreRefused(t *testing.T) {
+	id := "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+	for f, texts := range map[Flavor][]string{
+		MariaDB: {"0-1", "0-1-x", "0-1-2-3", "0-1-5,", ",", "0-1-5,0-2-6", "4294967296-1-1", id + ":1"},
+		MySQL:   {id, id + ":", id + ":0", id + ":5-4", id + ":a", id + ":a:b:1", id + ":1:a", "x:1", "0-1-5", id + ":1,", id + ":1-2-3"},
+	} {
+		for _, text := range texts {
+			if s, err := parseSet(f, text); err == nil {
+				t.Errorf("%s %q: taken as %q", f, text, s.text())
+			}
+		}
+	}
+}
+
+func FuzzParsedPositionsKeepTheirMeaning(f *testing.F) {
+	f.Add("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7:tag:1,0-1-5")
+	f.Add("0-1-5,1-2-3")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, flavor := range []Flavor{MySQL, MariaDB} {
+			s, err := parseSet(flavor, text)
+			if err != nil {
+				continue
+			}
+			again, err := parseSet(flavor, s.text())
+			if err != nil || again.text() != s.text() || !again.contains(s) || !s.contains(again) {
+				t.Errorf("%s %q: %q, then %v (%v)", flavor, text, s.text(), again, err)
+			}
+		}
+	})
+}
+
+func TestAddingInOrderKeepsOneInterval(t *testing.T) {
+	s := newGTIDSet(MySQL)
+	for i := range 1000 {
+		s.add(gtid{seq: uint64(i + 1)})
+	}
+	if got := s.mysql[source{}]; !slices.Equal(got, []interval{{1, 1000}}) {
+		t.Errorf("intervals %v", got)
+	}
+	if got := fmt.Sprint(s.position()); got != "{mysql 00000000-0000-0000-0000-000000000000:1-1000}" {
+		t.Error(got)
+	}
+}
