@@ -77,8 +77,12 @@ func copyUntilTold(ctx context.Context, copier *mirror.Copier, logger *slog.Logg
 	return err
 }
 
-// checkSurroundings refuses to start where the store or Kafka is not fit or not there.
+// checkSurroundings refuses to start where the store or Kafka is not fit or not there, or
+// where a large transaction could not be spooled.
 func checkSurroundings(ctx context.Context, c config, logger *slog.Logger) error {
+	if err := checkSpool(c.Mirror.SpoolDir); err != nil {
+		return err
+	}
 	for name, store := range c.Mirror.Stores {
 		report := preflight.Check(ctx, store.DSN, preflight.Options{
 			Role: preflight.Mirror, MaxBody: int64(c.Mirror.MaxBodyBytes),
@@ -91,6 +95,15 @@ func checkSurroundings(ctx context.Context, c config, logger *slog.Logger) error
 		}
 	}
 	return checkKafka(c.Mirror.Kafka.Brokers)
+}
+
+// checkSpool makes a file in the directory and removes it.
+func checkSpool(dir string) error {
+	f, err := os.CreateTemp(dir, "canald-check-*")
+	if err != nil {
+		return fmt.Errorf("spool_dir: %w: name a directory that canald may write", err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // checkKafka asks any broker for the list of brokers.

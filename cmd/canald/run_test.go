@@ -69,6 +69,7 @@ func TestWhatCanaldCannotStartWithIsOneLineAndACode(t *testing.T) {
 		"store away":         {configured(t, "u:PLANTED@tcp(127.0.0.1:1)/s", []string{"127.0.0.1:1"}, free), daemon.ExitUnreachable, "store a: no connection to tcp(127.0.0.1:1)"},
 		"wrong password":     {configured(t, wrong.FormatDSN(), []string{"127.0.0.1:1"}, free), daemon.ExitDenied, "a password was given"},
 		"no store installed": {configured(t, dbtest.Schema(t), []string{"127.0.0.1:1"}, free), daemon.ExitFailed, "notifyd migrate"},
+		"no spool directory": {configured(t, good, []string{"127.0.0.1:1"}, free+"\nspool_dir: /dev/null/spool"), daemon.ExitFailed, "spool_dir: open /dev/null/spool/canald-check"},
 		"taken port":         {configured(t, good, []string{"127.0.0.1:1"}, "ops_listen: "+taken.Addr().String()), daemon.ExitFailed, "ops_listen"},
 		"unknown key":        {configured(t, good, []string{"127.0.0.1:1"}, "lingr: 5ms"), daemon.ExitUsage, `"lingr": the nearest known key is "linger"`},
 	} {
