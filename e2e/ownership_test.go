@@ -178,7 +178,9 @@ func (p *play) audit() {
 	p.AwaitEmpty(time.Minute)
 
 	inserts := p.binlog.All()
-	stage.OneWriter(p.t, inserts)
+	if err := stage.OneWriter(inserts); err != nil {
+		p.t.Error(err)
+	}
 	r := p.Mirror("trades")
 	r.Await(len(inserts), time.Minute)
 	r.Rest()

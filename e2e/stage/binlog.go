@@ -9,7 +9,6 @@ import (
 	"net"
 	"strconv"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
@@ -192,26 +191,21 @@ func (b *Binlog) All() []Insert {
 	return b.Inserts()
 }
 
-// OneWriter fails the test where the inserts of a shard cannot come from one owner after the
-// other: pos grows from commit to commit, so the epochs of two owners never mix, and n counts
-// from 1 without a gap in each epoch. Nor may a message be inserted twice.
-func OneWriter(t testing.TB, inserts []Insert) {
-	t.Helper()
-	type place struct{ epoch, n int64 }
-	last, epochs, ids := map[int]place{}, 0, map[string]bool{}
+// OneWriter returns an error where the inserts of a shard cannot come from one owner after
+// the other: pos grows from commit to commit, so the epochs of two owners never mix, and n
+// counts from 1 without a gap in each epoch. Nor may a message be inserted twice.
+func OneWriter(inserts []Insert) error {
+	last, ids := map[int]Insert{}, map[string]bool{}
 	for _, i := range inserts {
 		before := last[i.Shard]
-		switch {
-		case i.Epoch == before.epoch && i.N == before.n+1:
-		case i.Epoch > before.epoch && i.N == 1:
-			epochs++
-		default:
-			t.Errorf("shard %d: epoch %d n %d was committed behind epoch %d n %d", i.Shard, i.Epoch, i.N, before.epoch, before.n)
+		follows := i.Epoch == before.Epoch && i.N == before.N+1 || i.Epoch > before.Epoch && i.N == 1
+		if !follows {
+			return fmt.Errorf("shard %d: epoch %d n %d was committed behind epoch %d n %d", i.Shard, i.Epoch, i.N, before.Epoch, before.N)
 		}
 		if ids[i.ID] {
-			t.Errorf("shard %d: message %s was inserted twice", i.Shard, i.ID)
+			return fmt.Errorf("shard %d: message %s was inserted twice", i.Shard, i.ID)
 		}
-		last[i.Shard], ids[i.ID] = place{i.Epoch, i.N}, true
+		last[i.Shard], ids[i.ID] = i, true
 	}
-	t.Logf("%d inserts into %d shards under %d epochs", len(inserts), len(last), epochs)
+	return nil
 }
