@@ -4,7 +4,7 @@
 // is made of calls itself fake.
 //
 // Files: kafka.go (the broker's life), lock.go (one process per directory), repair.go
-// (what a kill leaves behind), errors.go.
+// (what a kill leaves behind), fetch.go (what fetches get), errors.go.
 //
 // Not obvious:
 //   - The data survives kill -9 of the process. Without SyncWrites it does not survive
@@ -16,6 +16,8 @@
 //   - A kill between the markers of one commit on two partitions leaves the second
 //     partition aborted: the broker writes no intent first. The window is some tens of
 //     microseconds per commit.
+//   - A fetch's bound on its whole answer is shared out over its partitions: the broker
+//     alone would hand out aborted records as committed ones when it meets that bound.
 //   - Clients are sent to the address listened on, so a fixed port keeps them connected
 //     over a restart; with port 0 each start has another.
 //   - A producer that outlives a kill of the broker may be refused with an error of

@@ -92,6 +92,7 @@ func open(cfg Config) (*Kafka, error) {
 	if err != nil {
 		return nil, fmt.Errorf("embedded kafka: data directory %s: %w", cfg.Dir, err)
 	}
+	boundPerPartition(cluster)
 	return &Kafka{cluster: cluster, addrs: []string{ln.Addr().String()}, dir: cfg.Dir}, nil
 }
 

@@ -122,7 +122,8 @@ func produce(t *testing.T, addr, txid, topic string, values ...string) {
 // beginWith leaves a transaction open with values in it.
 func beginWith(t *testing.T, addr, txid, topic string, values ...string) *kgo.Client {
 	t.Helper()
-	c := client(t, addr, kgo.TransactionalID(txid), kgo.DefaultProduceTopic(topic))
+	c := client(t, addr, kgo.TransactionalID(txid), kgo.DefaultProduceTopic(topic),
+		kgo.ProducerBatchCompression(kgo.NoCompression()))
 	if err := c.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}
@@ -135,10 +136,10 @@ func beginWith(t *testing.T, addr, txid, topic string, values ...string) *kgo.Cl
 }
 
 // committed reads a topic from its start until the given value comes.
-func committed(t *testing.T, addr, topic, until string) []string {
+func committed(t *testing.T, addr, topic, until string, opts ...kgo.Opt) []string {
 	t.Helper()
-	c := client(t, addr, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	c := client(t, addr, append(opts, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 	var got []string
 	ctx := deadline(t)
 	for {
@@ -236,6 +237,22 @@ func TestATransactionCutOffByAKillStaysAbortedForGood(t *testing.T) {
 	produce(t, k.addr, "tx", "t", "c")
 	if got := strings.Join(committed(t, k.addr, "t", "c"), " "); got != "a b c" {
 		t.Errorf("after two kills: records %q", got)
+	}
+}
+
+func TestASmallFetchStillHidesAbortedRecords(t *testing.T) {
+	k := start(t, Config{Dir: t.TempDir()})
+	addr := k.Addrs()[0]
+	createTopic(t, addr, "t", 1)
+	big := strings.Repeat("x", 2000)
+	c := beginWith(t, addr, "tx", "t", big, big, big) // a batch each
+	if err := c.EndTransaction(deadline(t), kgo.TryAbort); err != nil {
+		t.Fatal(err)
+	}
+	produce(t, addr, "tx", "t", "end")
+	got := committed(t, addr, "t", "end", kgo.FetchMaxBytes(3000), kgo.FetchMaxPartitionBytes(3000))
+	if len(got) != 1 {
+		t.Errorf("%d records are seen, want 1", len(got))
 	}
 }
 
