@@ -41,7 +41,7 @@ type KafkaConfig struct {
 	Port int
 	// Settings are added to server.properties and override ours.
 	Settings map[string]string
-	// StartTimeout bounds StartKafka and Restart. Default 90 s.
+	// StartTimeout bounds StartKafka and Restart. Default 3 min.
 	StartTimeout time.Duration
 }
 
@@ -71,7 +71,7 @@ func StartKafka(ctx context.Context, c KafkaConfig) (*Kafka, error) {
 		}
 	}
 	if c.StartTimeout == 0 {
-		c.StartTimeout = 90 * time.Second
+		c.StartTimeout = 3 * time.Minute
 	}
 	controller, err := embedded.FreePort()
 	if err != nil {

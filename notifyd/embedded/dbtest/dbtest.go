@@ -79,7 +79,7 @@ func (s *shared) start() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	s.db, s.err = embedded.Start(ctx, embedded.Config{Dir: s.dir, Server: found})
+	s.db, s.err = embedded.Start(ctx, embedded.Config{Dir: s.dir, Server: found, StartTimeout: patience})
 }
 
 func (s *shared) stop() error {
@@ -133,6 +133,9 @@ func Private(t testing.TB, c embedded.Config) *embedded.DB {
 			t.Fatal(err)
 		}
 		c.Server = found
+	}
+	if c.StartTimeout == 0 {
+		c.StartTimeout = patience
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
