@@ -22,6 +22,8 @@ type tally struct {
 	a     *app
 	begun time.Time
 	bar   *progressbar.ProgressBar
+	ahead int // weight not yet shown
+	moved time.Time
 
 	mu         sync.Mutex
 	ok         int
@@ -37,7 +39,7 @@ func newTally(a *app, src *source) *tally {
 	if !a.quiet && terminal(a.err) {
 		t.bar = progressbar.NewOptions64(src.size(),
 			progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription("publishing"),
-			progressbar.OptionShowBytes(src.many != nil), progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionShowBytes(src.many != nil),
 			progressbar.OptionEnableColorCodes(false), progressbar.OptionClearOnFinish())
 	}
 	return t
@@ -81,9 +83,16 @@ func (t *tally) write(r resultJSON) {
 	}
 }
 
+// step moves the bar, ten times a second at most: the bar measures its rate
+// between calls.
 func (t *tally) step(it item) {
-	if t.bar != nil {
-		_ = t.bar.Add(it.weight)
+	if t.bar == nil {
+		return
+	}
+	t.ahead += it.weight
+	if now := time.Now(); now.Sub(t.moved) >= 100*time.Millisecond {
+		_ = t.bar.Add(t.ahead)
+		t.ahead, t.moved = 0, now
 	}
 }
 
