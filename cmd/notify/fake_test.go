@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	notifyv1 "notifymirror/notifyd/api/notify/v1"
 	"notifymirror/notifyd/api/notify/v1/notifyv1connect"
@@ -183,8 +184,22 @@ func (f *fakeBroker) GetGroup(_ context.Context, r *connect.Request[notifyv1.Get
 func (f *fakeBroker) AddSubscription(_ context.Context, r *connect.Request[notifyv1.AddSubscriptionRequest]) (*connect.Response[notifyv1.AddSubscriptionResponse], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for _, known := range f.subs {
+		if proto.Equal(known, r.Msg.GetSubscription()) {
+			return nil, alreadyExists(known)
+		}
+	}
 	f.subs = append(f.subs, r.Msg.GetSubscription())
 	return connect.NewResponse(&notifyv1.AddSubscriptionResponse{Subscription: r.Msg.GetSubscription(), GroupCreated: true}), nil
+}
+
+// alreadyExists is what a broker says of a subscription that it has.
+func alreadyExists(s *notifyv1.Subscription) error {
+	err := connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("subscription of %q to %q: already exists", s.GetGroup(), s.GetTopic()))
+	if detail, detailErr := connect.NewErrorDetail(&notifyv1.ErrorDetail{Reason: notifyv1.Reason_REASON_ALREADY_EXISTS}); detailErr == nil {
+		err.AddDetail(detail)
+	}
+	return err
 }
 
 func (f *fakeBroker) ListSubscriptions(context.Context, *connect.Request[notifyv1.ListSubscriptionsRequest]) (*connect.Response[notifyv1.ListSubscriptionsResponse], error) {

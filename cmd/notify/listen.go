@@ -100,7 +100,8 @@ func (a *app) ownGroup(ctx context.Context, c *client.Client, topics []string) (
 			_, err := subscribe(ctx, admin, group, topic)
 			return err
 		})
-		if err != nil {
+		var e *client.Error
+		if err != nil && !(errors.As(err, &e) && e.Reason == client.ReasonAlreadyExists) {
 			return "", err
 		}
 	}
