@@ -16,7 +16,7 @@ ENGINE_PACKAGES := ./canal/... ./mirror/... ./stream/... ./notifyd/... ./e2e/...
 # Where the generated code goes.
 OUT := .
 # What go test says of packages that have no tests is noise.
-QUIET := { grep -v '\[no test files\]' || true; }
+QUIET := { grep --line-buffered -v '\[no test files\]' || true; }
 
 .PHONY: help
 help: ## Show this list.
