@@ -66,13 +66,19 @@ func TestKilledAtAnyRequestNothingIsLostOrRepeated(t *testing.T) {
 		p.set(d)
 		c := b.copier(func(c *Copier) { c.dialer = d })
 		stop := b.run(c)
-		done := make(chan struct{})
-		go func() { defer close(done); b.await(c) }()
+		eventually(t, func() error {
+			select {
+			case <-dead:
+				return nil
+			default:
+				return b.behind(c)
+			}
+		})
 		select {
 		case <-dead:
 			kills++
 			b.script.random(r, 5, 100, "trades", "late")
-		case <-done:
+		default:
 		}
 		if err := stop(); err != nil {
 			t.Fatalf("kill %d at %+v: %v", kills, p.key, err)

@@ -76,6 +76,10 @@
 //     a producer that was slow can tell the two apart.
 //   - sarama panics when it is closed while it ends a transaction. So its client is closed
 //     first, which makes the commit return, and then the producer.
+//   - Kafka's retention counts from a record's timestamp, which is the commit time: what is
+//     copied later than the topic's retention.ms is deleted soon after.
+//   - A commit is answered before its markers are written, so a reader may see the end of a
+//     transaction a little later than the checkpoint's owner knows of it.
 //   - A planned stop aborts the open transaction: readers would otherwise stand still until
 //     Kafka times it out.
 package mirror

@@ -82,6 +82,19 @@ func (b *bench) createTopic(name string, partitions int32, config map[string]str
 	}
 }
 
+func (b *bench) alterTopic(name, setting, value string) {
+	b.t.Helper()
+	res, err := b.admin().AlterTopicConfigs(b.t.Context(), []kadm.AlterConfig{{Name: setting, Value: &value}}, name)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, r := range res {
+		if r.Err != nil {
+			b.t.Fatal(r.Err)
+		}
+	}
+}
+
 func TestLostCheckpointTopicIsNoFirstStart(t *testing.T) {
 	b := newBench(t)
 	b.script.random(newRand(t), 20, 20, "trades")
@@ -95,13 +108,16 @@ func TestEmptiedCheckpointTopicIsNoFirstStart(t *testing.T) {
 	b.script.add(scriptMessage{topic: "trades", unmirrored: true})
 	b.copied()
 	topic := checkpointTopic(b.storeID)
+	b.alterTopic(topic, "cleanup.policy", "delete") // Kafka deletes nothing from a compacted one
 	ends, err := b.admin().ListEndOffsets(t.Context(), topic)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.admin().DeleteRecords(t.Context(), ends.Offsets()); err != nil {
+	deleted, err := b.admin().DeleteRecords(t.Context(), ends.Offsets())
+	if err = errors.Join(err, deleted.Error()); err != nil {
 		t.Fatal(err)
 	}
+	b.alterTopic(topic, "cleanup.policy", "compact")
 	b.mustHalt(b.copier(), ErrCheckpointLost, ReasonCheckpoint, topic)
 }
 
@@ -174,9 +190,7 @@ func TestTooLargeRecordHaltsWithTheCommandAndGoesOnAfterIt(t *testing.T) {
 		t.Fatalf("the mirror came to %s, not to %s before the transaction", got, want)
 	}
 	limit := c.Status().Repair[strings.Index(c.Status().Repair, "max.message.bytes=")+len("max.message.bytes="):]
-	if _, err := b.admin().AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "max.message.bytes", Value: &limit}}, name); err != nil {
-		t.Fatal(err)
-	}
+	b.alterTopic(name, "max.message.bytes", limit)
 	b.copied()
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -129,15 +130,18 @@ func (b *bench) halts(c *Copier) error {
 // await waits until the Copier's last checkpoint is behind the whole script.
 func (b *bench) await(c *Copier) {
 	b.t.Helper()
+	eventually(b.t, func() error { return b.behind(c) })
+}
+
+// behind is nil when the last checkpoint is behind the whole script.
+func (b *bench) behind(c *Copier) error {
 	b.script.mu.Lock()
 	want := fmt.Sprintf("0-1-%d", len(b.script.txns))
 	b.script.mu.Unlock()
-	eventually(b.t, func() error {
-		if s := c.Status(); s.Position != want {
-			return fmt.Errorf("position %s instead of %s: %+v", s.Position, want, s)
-		}
-		return nil
-	})
+	if s := c.Status(); s.Position != want {
+		return fmt.Errorf("position %s instead of %s: %+v", s.Position, want, s)
+	}
+	return nil
 }
 
 func eventually(t *testing.T, check func() error) {
@@ -188,10 +192,7 @@ func (b *bench) oracle() []seen {
 	if len(names) == 0 {
 		return nil
 	}
-	ends, err := kadm.NewClient(admin).ListCommittedOffsets(ctx, names...)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	ends := b.settledEnds(kadm.NewClient(admin), names)
 	left := map[string]map[int32]int64{}
 	ends.Each(func(o kadm.ListedOffset) {
 		if o.Err != nil {
@@ -205,6 +206,28 @@ func (b *bench) oracle() []seen {
 		}
 	})
 	return b.consume(ctx, left)
+}
+
+// settledEnds waits until no transaction is open, and returns the ends. A commit is
+// answered before its markers are written.
+func (b *bench) settledEnds(admin *kadm.Client, names []string) (ends kadm.ListedOffsets) {
+	b.t.Helper()
+	eventually(b.t, func() (err error) {
+		high, err := admin.ListEndOffsets(b.t.Context(), names...)
+		if err != nil {
+			return err
+		}
+		if ends, err = admin.ListCommittedOffsets(b.t.Context(), names...); err != nil {
+			return err
+		}
+		high.Each(func(o kadm.ListedOffset) {
+			if stable, ok := ends.Lookup(o.Topic, o.Partition); !ok || stable.Offset != o.Offset {
+				err = fmt.Errorf("%s/%d: a transaction is open at offset %d", o.Topic, o.Partition, stable.Offset)
+			}
+		})
+		return err
+	})
+	return ends
 }
 
 // consume reads each partition up to its end.
@@ -298,9 +321,17 @@ func (b *bench) check() {
 			b.t.Fatalf("seq %d comes behind %d in %s/%d", m.Seq, got[i-1].Seq, m.topic, m.partition)
 		}
 	}
-	if len(got) != len(wants) {
-		b.t.Fatalf("%d messages in the mirror, %d were committed", len(got), len(wants))
+	if len(got) == len(wants) {
+		return
 	}
+	var missing []uint64
+	for id, w := range wants {
+		if times[id] == 0 {
+			missing = append(missing, w.seq)
+		}
+	}
+	slices.Sort(missing)
+	b.t.Fatalf("%d messages in the mirror, %d were committed; missing are seq %v", len(got), len(wants), missing)
 }
 
 // faultyDialer opens connections that tests can watch and cut. All of a Copier's traffic

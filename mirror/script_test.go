@@ -25,6 +25,9 @@ type script struct {
 	tables map[int]*canal.Table
 	server canal.ServerID
 	next   []int64 // pos of each shard
+	// start is the commit time of the first transaction. It is recent: Kafka's retention
+	// counts from a record's timestamp.
+	start time.Time
 	// fail, when set, is what the stream ends with at its end.
 	fail error
 }
@@ -37,10 +40,9 @@ type scriptTxn struct {
 
 const scriptShards = 4
 
-var scriptStart = time.UnixMicro(1_790_000_000_000_000)
-
 func newScript() *script {
 	s := &script{more: make(chan struct{}), tables: map[int]*canal.Table{}, server: "0-1", next: make([]int64, scriptShards)}
+	s.start = time.Now().Add(-time.Hour).Truncate(time.Second)
 	for i := range scriptShards {
 		s.tables[i] = &canal.Table{Schema: "notify", Name: schema.Message(i), Columns: schema.MessageColumns()}
 		s.next[i] = 1<<posBits + 1
@@ -61,7 +63,7 @@ type scriptMessage struct {
 func (s *script) add(ms ...scriptMessage) (ids []uuid.UUID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := scriptTxn{kind: canal.Foreign, time: scriptStart.Add(time.Duration(len(s.txns)) * time.Millisecond)}
+	t := scriptTxn{kind: canal.Foreign, time: s.start.Add(time.Duration(len(s.txns)) * time.Millisecond)}
 	for _, m := range ms {
 		t.kind = canal.Rows
 		row, id := s.row(m)
@@ -100,7 +102,7 @@ func (s *script) row(m scriptMessage) (canal.Row, uuid.UUID) {
 	}
 	return canal.Row{Table: s.tables[m.shard], Values: []canal.Value{
 		{Int: pos}, {Bytes: id[:]}, {Bytes: []byte(m.topic)}, {Bytes: []byte(m.key)},
-		{Bytes: []byte(m.headers)}, {Bytes: m.body}, {Int: mirrored}, {Int: scriptStart.UnixMicro() + pos&0xffff},
+		{Bytes: []byte(m.headers)}, {Bytes: m.body}, {Int: mirrored}, {Int: s.start.UnixMicro() + pos&0xffff},
 	}}, id
 }
 
