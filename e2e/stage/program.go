@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,8 +27,9 @@ type Program struct {
 	// Addr is the host:port of notifyd's API; empty for canald. Ops is that of /readyz.
 	Addr, Ops string
 
-	path, config, log string
-	proc              *child.Process
+	path, log string
+	args      []string
+	proc      *child.Process
 }
 
 // Notifyd is a broker of the store that is not started yet. more are lines of YAML added to
@@ -36,8 +38,8 @@ func (s *Stage) Notifyd(id string, more ...string) *Program {
 	s.t.Helper()
 	p := s.daemon("notifyd", id)
 	p.Addr = Free(s.t)
-	p.config = s.write("notifyd-"+id+".yaml", fmt.Sprintf("id: %s\nlisten: %s\nops_listen: %s\nstores: {a: {dsn: %q}}\n%s\n",
-		id, p.Addr, p.Ops, s.DSN, strings.Join(more, "\n")))
+	p.configure(s, "notifyd-"+id+".yaml", "id: %s\nlisten: %s\nops_listen: %s\nstores: {a: {dsn: %q}}\n%s\n",
+		id, p.Addr, p.Ops, s.DSN, strings.Join(more, "\n"))
 	return p
 }
 
@@ -46,20 +48,33 @@ func (s *Stage) Notifyd(id string, more ...string) *Program {
 func (s *Stage) Canald(id string, more ...string) *Program {
 	s.t.Helper()
 	p := s.daemon("canald", id)
-	p.config = s.write("canald-"+id+".yaml", fmt.Sprintf("cluster: %s\ntopic_prefix: %s\nops_listen: %s\nstores: {a: {dsn: %q}}\nkafka: {brokers: [%q], allow_embedded: %t}\n%s\n",
-		s.Cluster, s.Prefix, p.Ops, s.DSN, s.Kafka, s.embedded, strings.Join(more, "\n")))
+	p.configure(s, "canald-"+id+".yaml", "cluster: %s\ntopic_prefix: %s\nops_listen: %s\nstores: {a: {dsn: %q}}\nkafka: {brokers: [%q], allow_embedded: %t}\n%s\n",
+		s.Cluster, s.Prefix, p.Ops, s.DSN, s.Kafka, s.embedded, strings.Join(more, "\n"))
 	return p
 }
 
 func (s *Stage) daemon(name, id string) *Program {
 	s.t.Helper()
-	p := &Program{t: s.t, ID: id, Ops: Free(s.t), path: program(s.t, name), log: s.write(name+"-"+id+".log", "")}
-	s.t.Cleanup(func() {
+	p := NewProgram(s.t, name)
+	p.ID, p.Ops = id, Free(s.t)
+	return p
+}
+
+func (p *Program) configure(s *Stage, name, format string, args ...any) {
+	p.t.Helper()
+	p.args = []string{"--config", s.write(name, fmt.Sprintf(format, args...))}
+}
+
+// NewProgram is a program that runs until it is told to end, and is not started yet.
+func NewProgram(t testing.TB, name string, args ...string) *Program {
+	t.Helper()
+	p := &Program{t: t, ID: name, path: program(t, name), args: args, log: filepath.Join(t.TempDir(), "log")}
+	t.Cleanup(func() {
 		if p.proc != nil {
 			p.proc.Kill()
 		}
-		if s.t.Failed() {
-			s.t.Logf("%s %s said last:\n%s", name, id, tail(p.Log()))
+		if t.Failed() {
+			t.Logf("%s %s said last:\n%s", name, p.ID, tail(p.Log()))
 		}
 	})
 	return p
@@ -81,12 +96,12 @@ func (p *Program) Start() *Program {
 // Launch starts the program and does not wait.
 func (p *Program) Launch() {
 	p.t.Helper()
-	log, err := os.OpenFile(p.log, os.O_WRONLY|os.O_APPEND, 0)
+	log, err := os.OpenFile(p.log, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	defer log.Close()
-	p.proc, err = child.Start(child.Config{Path: p.path, Args: []string{"--config", p.config}, Output: log})
+	p.proc, err = child.Start(child.Config{Path: p.path, Args: p.args, Output: log})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -118,25 +133,58 @@ func (p *Program) Thaw() { p.proc.Signal(syscall.SIGCONT) }
 // Stop is kill -TERM; it returns when the program has ended with exit code 0.
 func (p *Program) Stop() {
 	p.t.Helper()
-	p.proc.Signal(syscall.SIGTERM)
+	p.end(syscall.SIGTERM)
+}
+
+// Interrupt is Ctrl-C; it returns when the program has ended with exit code 0.
+func (p *Program) Interrupt() {
+	p.t.Helper()
+	p.end(syscall.SIGINT)
+}
+
+func (p *Program) end(sig syscall.Signal) {
+	p.t.Helper()
+	p.proc.Signal(sig)
 	select {
 	case <-p.proc.Done():
 	case <-time.After(stopLimit):
 		p.proc.Signal(syscall.SIGQUIT) // its goroutines are in the log then
-		p.t.Fatalf("%s still runs %s after SIGTERM", p.ID, stopLimit)
+		p.t.Fatalf("%s still runs %s after %s", p.ID, stopLimit, sig)
 	}
 	if err := p.proc.Err(); err != nil {
-		p.t.Fatalf("%s ended by SIGTERM: %v", p.ID, err)
+		p.t.Fatalf("%s ended by %s: %v", p.ID, sig, err)
 	}
 }
 
-// Log is what the program has written since its first start.
+// Says waits until the program has printed a text.
+func (p *Program) Says(text string, limit time.Duration) {
+	p.t.Helper()
+	Eventually(p.t, limit, fmt.Sprintf("%s says %q", p.ID, text), func() error {
+		if strings.Contains(p.Log(), text) {
+			return nil
+		}
+		if p.proc.Ended() {
+			p.t.Fatalf("%s ended: %v\n%s", p.ID, p.proc.Err(), tail(p.Log()))
+		}
+		return fmt.Errorf("it said %q", tail(p.Log()))
+	})
+}
+
+// Log is what the program has written since its first start, or since Forget.
 func (p *Program) Log() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
 		p.t.Errorf("stage: %v", err)
 	}
 	return string(text)
+}
+
+// Forget empties the log.
+func (p *Program) Forget() {
+	p.t.Helper()
+	if err := os.Truncate(p.log, 0); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // tail is the end of a text.
