@@ -176,7 +176,7 @@ func lastError(path string, offset int64) string {
 	last := "it said nothing"
 	for line := range strings.Lines(string(text[min(offset, int64(len(text))):])) {
 		line = strings.TrimSpace(line)
-		if !strings.HasSuffix(line, "Aborting") && (strings.Contains(line, "[ERROR]") || !strings.Contains(last, "[ERROR]")) {
+		if line != "" && !strings.HasSuffix(line, "Aborting") && (strings.Contains(line, "[ERROR]") || !strings.Contains(last, "[ERROR]")) {
 			last = line
 		}
 	}
