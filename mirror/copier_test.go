@@ -2,9 +2,21 @@ package mirror
 
 import (
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
+
+// soak is by how much NOTIFY_SOAK lengthens random tests.
+func soak() int {
+	if n, err := strconv.Atoi(os.Getenv("NOTIFY_SOAK")); err == nil && n > 0 {
+		return n
+	}
+	return 1
+}
 
 func newRand(t *testing.T) *rand.Rand {
 	seed := uint64(time.Now().UnixNano())
@@ -27,4 +39,19 @@ func TestEveryMessageIsCopiedOnceInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.check()
+}
+
+func TestRunLeavesNothingRunning(t *testing.T) {
+	b := newBench(t)
+	b.script.random(newRand(t), 20, 20, "trades")
+	before := goleak.IgnoreCurrent()
+	c := b.copier()
+	stop := b.run(c)
+	b.await(c)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	// go-metrics, of sarama, has one ticker for the whole process.
+	ticker := goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick")
+	eventually(t, func() error { return goleak.Find(before, ticker) })
 }

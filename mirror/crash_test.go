@@ -59,7 +59,8 @@ func TestKilledAtAnyRequestNothingIsLostOrRepeated(t *testing.T) {
 	b.config.BatchRecords, b.config.Linger = 40, time.Millisecond
 	b.script.random(r, 60, 100, "trades", "news")
 	kills := 0
-	for range 25 {
+	rounds := 15 * soak()
+	for range rounds {
 		d, p := new(faultyDialer), randomTrap(r)
 		dead := make(chan struct{})
 		p.do = func() { d.cut(true); close(dead) }
@@ -84,8 +85,8 @@ func TestKilledAtAnyRequestNothingIsLostOrRepeated(t *testing.T) {
 			t.Fatalf("kill %d at %+v: %v", kills, p.key, err)
 		}
 	}
-	if kills < 10 {
-		t.Fatalf("only %d kills", kills)
+	if kills < rounds/3 {
+		t.Fatalf("only %d kills in %d rounds", kills, rounds)
 	}
 	c := b.copier()
 	stop := b.run(c)
@@ -101,14 +102,14 @@ func TestConnectionsCutAtAnyRequestNothingIsLostOrRepeated(t *testing.T) {
 	r := newRand(t)
 	b := newBench(t)
 	b.config.BatchRecords, b.config.Linger = 40, time.Millisecond
-	b.script.random(r, 100, 60, "trades", "news")
+	b.script.random(r, 100*soak(), 60, "trades", "news")
 	d := new(faultyDialer)
 	var mu sync.Mutex
 	cuts := 0
 	hook := func(key int16) bool {
 		mu.Lock()
 		defer mu.Unlock()
-		if (key == apiProduce || key == apiAddPartitions || key == apiEndTxn) && cuts < 30 && r.IntN(4) == 0 {
+		if (key == apiProduce || key == apiAddPartitions || key == apiEndTxn) && cuts < 30*soak() && r.IntN(4) == 0 {
 			cuts++
 			d.cut(false)
 			return true

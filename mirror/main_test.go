@@ -14,8 +14,8 @@ import (
 	"notifymirror/notifyd/embedded/dbtest"
 )
 
-// envKafkaDir makes the test binary an embedded Kafka in that directory, for benchmarks
-// whose Kafka must not share the process.
+// envKafkaDir makes the test binary an embedded Kafka in that directory, for tests
+// that stop and start it.
 const (
 	envKafkaDir  = "NOTIFY_TEST_SERVE_KAFKA"
 	envKafkaAddr = "NOTIFY_TEST_SERVE_KAFKA_ADDR"
@@ -41,15 +41,6 @@ func serveKafka(dir string) int {
 	return 0
 }
 
-// separateBrokers is NOTIFY_TEST_KAFKA, or an embedded Kafka in a process of its own.
-func separateBrokers(b *testing.B) []string {
-	b.Helper()
-	if addr := os.Getenv("NOTIFY_TEST_KAFKA"); addr != "" {
-		return strings.Split(addr, ",")
-	}
-	return []string{startProcess(b, b.TempDir(), "").addr}
-}
-
 // A kafkaProcess is an embedded Kafka in a process of its own.
 type kafkaProcess struct {
 	addr string
@@ -57,7 +48,7 @@ type kafkaProcess struct {
 }
 
 // startProcess serves dir at addr, or at a free port when that is empty.
-func startProcess(t testing.TB, dir, addr string) kafkaProcess {
+func startProcess(t *testing.T, dir, addr string) kafkaProcess {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), envKafkaDir+"="+dir, envKafkaAddr+"="+addr)

@@ -49,6 +49,9 @@ func ToMap(hs []Header) map[string]string {
 	return m
 }
 
+// fewHeaders is how many a message usually has at most.
+const fewHeaders = 4
+
 func byName(a, b Header) int { return strings.Compare(a.Name, b.Name) }
 
 // EncodeHeaders is the store's text of headers: a JSON object with the names in
@@ -130,7 +133,11 @@ func DecodeHeaders(text []byte) ([]Header, error) {
 	if len(text) == 0 {
 		return nil, nil
 	}
-	return AppendHeaders(nil, string(text))
+	hs, err := AppendHeaders(make([]Header, 0, fewHeaders), string(text))
+	if len(hs) == 0 {
+		hs = nil
+	}
+	return hs, err
 }
 
 // AppendHeaders is DecodeHeaders into a slice that the caller reuses. For a text in
