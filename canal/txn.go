@@ -64,6 +64,7 @@ type Position struct {
 // A Flavor is "mysql" or "mariadb".
 type Flavor string
 
+// The flavors.
 const (
 	MySQL   Flavor = "mysql"
 	MariaDB Flavor = "mariadb"

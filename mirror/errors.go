@@ -75,6 +75,7 @@ type Halt struct {
 	Repair string
 }
 
+// Error names the store, what happened, and what to do.
 func (h *Halt) Error() string {
 	return fmt.Sprintf("mirror of store %s stopped: %v; %s", h.Store, h.Err, h.Repair)
 }

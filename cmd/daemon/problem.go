@@ -13,6 +13,7 @@ type Problem struct {
 	Text string
 }
 
+// String is one line.
 func (p Problem) String() string { return p.Where + ": " + p.Text }
 
 // ConfigError is every problem of a configuration at once. Its exit code is ExitUsage.

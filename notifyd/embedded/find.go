@@ -17,6 +17,7 @@ const EnvServer = "NOTIFY_MYSQLD"
 // Flavor is the kind of server.
 type Flavor string
 
+// The flavors.
 const (
 	MySQL   Flavor = "MySQL"
 	MariaDB Flavor = "MariaDB"

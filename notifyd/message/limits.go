@@ -29,6 +29,7 @@ type FieldError struct {
 	Size, Limit int
 }
 
+// Error names the field and the rule, and for a size both numbers.
 func (e *FieldError) Error() string {
 	if e.Limit > 0 {
 		return fmt.Sprintf("%s: %s: size %d, limit %d", e.Field, e.Rule, e.Size, e.Limit)

@@ -20,4 +20,5 @@ func (p Pos) Epoch() int64 { return int64(p) >> numberBits }
 // Number is n, the count within the epoch.
 func (p Pos) Number() int64 { return int64(p) & (1<<numberBits - 1) }
 
+// String has the form epoch:n.
 func (p Pos) String() string { return fmt.Sprintf("%d:%d", p.Epoch(), p.Number()) }
