@@ -109,9 +109,7 @@ func (o *owner) committed(fence store.Fence, items []store.Item, verdicts []stor
 	if _, _, paging := o.ledger.Page(); paging {
 		wake(o.readWake)
 	}
-	if len(ds) < len(stored) {
-		wake(o.settleWake)
-	}
+	o.wakeSettler()
 	return ds
 }
 

@@ -28,6 +28,7 @@ var (
 // Error numbers of MySQL and MariaDB.
 const (
 	codeDuplicate   = 1062
+	codeManyRows    = 1242
 	codeLockTimeout = 1205
 	codeDeadlock    = 1213
 	codeNoThread    = 1094

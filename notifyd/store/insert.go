@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -48,6 +50,9 @@ type Insert struct {
 // Insert stores a batch in one transaction and returns a verdict for each item. BornAt of
 // each message is set. See Writer.write for its errors.
 func (w *Writer) Insert(ctx context.Context, in *Insert) (Fence, []Verdict, error) {
+	if len(in.Items) > 0 && !slices.ContainsFunc(in.Items, func(it Item) bool { return it.IdempotencyKey != "" }) {
+		return w.insertPlain(ctx, in)
+	}
 	verdicts := make([]Verdict, len(in.Items))
 	fence, err := w.write(ctx, in.Shard, in.Epoch, func(ctx context.Context, f Fence) error {
 		fresh, err := w.dedup(ctx, in, f.Now, verdicts)
@@ -62,14 +67,46 @@ func (w *Writer) Insert(ctx context.Context, in *Insert) (Fence, []Verdict, erro
 			in.Items[i].Msg.BornAt = f.Now
 			verdicts[i] = Verdict{Pos: first + shard.Pos(n)}
 		}
-		return w.insertRows(ctx, in, fresh, first)
+		var s statements
+		if err := s.addRows(in, fresh, first, strconv.FormatInt(f.Now, 10)); err != nil {
+			return err
+		}
+		return w.exec(ctx, s.text.String(), s.args...)
 	})
 	return fence, verdicts, err
 }
 
-func (w *Writer) insertRows(ctx context.Context, in *Insert, fresh []int, first shard.Pos) error {
-	args := make([]any, 0, len(fresh)*schema.MessageColumnCount)
-	for n, i := range fresh {
+// insertPlain stores a batch without idempotency keys in one round trip.
+func (w *Writer) insertPlain(ctx context.Context, in *Insert) (Fence, []Verdict, error) {
+	first, err := in.Begin(len(in.Items))
+	if err != nil {
+		return Fence{}, nil, fmt.Errorf("%w: %w", errSlot, err)
+	}
+	verdicts, all := make([]Verdict, len(in.Items)), make([]int, len(in.Items))
+	for i := range in.Items {
+		verdicts[i], all[i] = Verdict{Pos: first + shard.Pos(i)}, i
+	}
+	var s statements
+	if err := s.addRows(in, all, first, now); err != nil {
+		return Fence{}, nil, err
+	}
+	fence, err := w.once(ctx, in.Shard, guard{epoch: in.Epoch}, &s)
+	switch {
+	case errors.Is(err, errGuard):
+		return fence, nil, fmt.Errorf("%w: %w", ErrFenced, err)
+	case err != nil:
+		return fence, nil, err
+	}
+	for _, it := range in.Items {
+		it.Msg.BornAt = fence.Now
+	}
+	return fence, verdicts, nil
+}
+
+// addRows adds the INSERT of the given items. bornAt is an SQL expression.
+func (s *statements) addRows(in *Insert, items []int, first shard.Pos, bornAt string) error {
+	args := make([]any, 0, len(items)*(schema.MessageColumnCount-1))
+	for n, i := range items {
 		m := in.Items[i].Msg
 		headers, err := encodeHeaders(m.Headers)
 		if err != nil {
@@ -79,11 +116,12 @@ func (w *Writer) insertRows(ctx context.Context, in *Insert, fresh []int, first 
 		if body == nil {
 			body = []byte{}
 		}
-		args = append(args, int64(first)+int64(n), m.ID[:], m.Topic, []byte(m.Key), headers, body, m.Mirrored, m.BornAt)
+		args = append(args, int64(first)+int64(n), m.ID[:], m.Topic, []byte(m.Key), headers, body, m.Mirrored)
 	}
-	_, err := w.conn.ExecContext(ctx, "INSERT INTO "+schema.Message(in.Shard)+" ("+schema.MessageColumnList+") VALUES "+
-		tuples(len(fresh), schema.MessageColumnCount), args...)
-	return err
+	row := "(" + strings.Repeat("?,", schema.MessageColumnCount-1) + bornAt + ")"
+	s.add("INSERT INTO "+schema.Message(in.Shard)+" ("+schema.MessageColumnList+") VALUES "+
+		strings.Repeat(row+",", len(items)-1)+row, args...)
+	return nil
 }
 
 // encodeHeaders is the text in the headers column: a JSON object of strings with sorted

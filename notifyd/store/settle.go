@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -31,71 +32,71 @@ type Settlement struct {
 // Settle runs a settlement in one transaction. It returns ErrVersion when the registry is
 // not of the plan's version. See Writer.write for its other errors.
 func (w *Writer) Settle(ctx context.Context, s *Settlement) (Fence, error) {
+	var b statements
+	b.deleteSettled(s)
+	b.undelay(s)
+	b.insertPending(s)
+	b.failPending(s)
+	b.moveSettled(s)
+	if len(s.Acks) == 0 { // nothing has to be read
+		fence, err := w.once(ctx, s.Shard, guard{s.Epoch, s.Plan.Version}, &b)
+		if !errors.Is(err, errGuard) {
+			return fence, err
+		}
+	}
 	return w.write(ctx, s.Shard, s.Epoch, func(ctx context.Context, f Fence) error {
 		if f.Version != s.Plan.Version {
 			return ErrVersion
 		}
-		steps := []func(context.Context, *Settlement) error{
-			w.deleteSettled, w.undelay, w.insertPending, w.ackPending, w.failPending, w.moveSettled,
+		if err := w.exec(ctx, b.text.String(), b.args...); err != nil {
+			return err
 		}
-		for _, step := range steps {
-			if err := step(ctx, s); err != nil {
-				return err
-			}
-		}
-		return nil
+		return w.ackPending(ctx, s)
 	})
 }
 
 func (w *Writer) exec(ctx context.Context, query string, args ...any) error {
+	if query == "" {
+		return nil
+	}
 	_, err := w.conn.ExecContext(ctx, query, args...)
 	return err
 }
 
-func (w *Writer) deleteMessages(ctx context.Context, no int, poss []shard.Pos) error {
-	if len(poss) == 0 {
-		return nil
+func (b *statements) deleteMessages(no int, poss []shard.Pos) {
+	if len(poss) > 0 {
+		b.add("DELETE FROM " + schema.Message(no) + " WHERE pos IN " + inList(poss))
 	}
-	return w.exec(ctx, "DELETE FROM "+schema.Message(no)+" WHERE pos IN "+inList(poss))
 }
 
-func (w *Writer) deleteSettled(ctx context.Context, s *Settlement) error {
-	poss := slices.Clone(s.Plan.Delete)
-	slices.Sort(poss)
-	return w.deleteMessages(ctx, s.Shard, poss)
+func (b *statements) deleteSettled(s *Settlement) {
+	b.deleteMessages(s.Shard, slices.Sorted(slices.Values(s.Plan.Delete)))
 }
 
-func (w *Writer) undelay(ctx context.Context, s *Settlement) error {
-	if len(s.Plan.Undelay) == 0 {
-		return nil
+func (b *statements) undelay(s *Settlement) {
+	if len(s.Plan.Undelay) > 0 {
+		b.deleteRows(s.Shard, shard.Delayed, slices.Sorted(slices.Values(s.Plan.Undelay)))
 	}
-	poss := slices.Clone(s.Plan.Undelay)
-	slices.Sort(poss)
-	return w.deleteRows(ctx, s.Shard, shard.Delayed, poss)
 }
 
-func (w *Writer) deleteRows(ctx context.Context, no int, group int32, poss []shard.Pos) error {
-	return w.exec(ctx, "DELETE FROM "+schema.Pending(no)+" WHERE pos IN "+inList(poss)+" AND group_id = ?", group)
+func (b *statements) deleteRows(no int, group int32, poss []shard.Pos) {
+	b.add("DELETE FROM "+schema.Pending(no)+" WHERE pos IN "+inList(poss)+" AND group_id = ?", group)
 }
 
 func byPosition(a, b shard.PendingRow) int {
 	return cmp.Or(cmp.Compare(a.Pos, b.Pos), cmp.Compare(a.Group, b.Group))
 }
 
-func (w *Writer) insertPending(ctx context.Context, s *Settlement) error {
+func (b *statements) insertPending(s *Settlement) {
 	rows := slices.SortedFunc(slices.Values(s.Plan.Pending), byPosition)
 	for part := range slices.Chunk(rows, 500) {
 		args := make([]any, 0, 5*len(part))
 		for _, r := range part {
 			args = append(args, int64(r.Pos), r.Group, r.NextAt, r.Attempts, clip(r.Err))
 		}
-		err := w.exec(ctx, "INSERT INTO "+schema.Pending(s.Shard)+" (pos, group_id, next_at, attempts, last_error) VALUES "+
+		b.add("INSERT INTO "+schema.Pending(s.Shard)+" (pos, group_id, next_at, attempts, last_error) VALUES "+
 			tuples(len(part), 5), args...)
-		if err != nil {
-			return err
-		}
 	}
-	return nil
 }
 
 // clip keeps the beginning of an error, as valid UTF-8.
@@ -139,15 +140,15 @@ func (w *Writer) ackPending(ctx context.Context, s *Settlement) error {
 			last = append(last, pos)
 		}
 	}
-	for _, g := range slices.Sorted(maps.Keys(byGroup)) {
-		if err := w.deleteRows(ctx, s.Shard, g, byGroup[g]); err != nil {
-			return err
-		}
-	}
 	if last, err = w.withoutDeadLetter(ctx, s.Shard, last); err != nil {
 		return err
 	}
-	return w.deleteMessages(ctx, s.Shard, last)
+	var b statements
+	for _, g := range slices.Sorted(maps.Keys(byGroup)) {
+		b.deleteRows(s.Shard, g, byGroup[g])
+	}
+	b.deleteMessages(s.Shard, last)
+	return w.exec(ctx, b.text.String(), b.args...)
 }
 
 // pendingGroups reads the groups that have a pending row, by position.
@@ -190,7 +191,7 @@ func (w *Writer) withoutDeadLetter(ctx context.Context, no int, poss []shard.Pos
 	return slices.DeleteFunc(poss, func(p shard.Pos) bool { return pinned[p] }), rows.Err()
 }
 
-func (w *Writer) failPending(ctx context.Context, s *Settlement) error {
+func (b *statements) failPending(s *Settlement) {
 	rows := slices.SortedFunc(slices.Values(s.Fails), byPosition)
 	for part := range slices.Chunk(rows, 200) {
 		args := make([]any, 0, 5*len(part))
@@ -199,15 +200,11 @@ func (w *Writer) failPending(ctx context.Context, s *Settlement) error {
 		}
 		values := "SELECT ? AS pos, ? AS group_id, ? AS next_at, ? AS attempts, ? AS last_error" +
 			strings.Repeat(" UNION ALL SELECT ?, ?, ?, ?, ?", len(part)-1)
-		err := w.exec(ctx, "UPDATE "+schema.Pending(s.Shard)+" p JOIN ("+values+") v ON p.pos = v.pos AND p.group_id = v.group_id"+
+		b.add("UPDATE "+schema.Pending(s.Shard)+" p JOIN ("+values+") v ON p.pos = v.pos AND p.group_id = v.group_id"+
 			" SET p.next_at = v.next_at, p.attempts = v.attempts, p.last_error = v.last_error WHERE p.attempts <= v.attempts", args...)
-		if err != nil {
-			return err
-		}
 	}
-	return nil
 }
 
-func (w *Writer) moveSettled(ctx context.Context, s *Settlement) error {
-	return w.exec(ctx, "UPDATE settled SET pos = ? WHERE shard = ? AND pos < ?", int64(s.Plan.Settled), s.Shard, int64(s.Plan.Settled))
+func (b *statements) moveSettled(s *Settlement) {
+	b.add("UPDATE settled SET pos = ? WHERE shard = ? AND pos < ?", int64(s.Plan.Settled), s.Shard, int64(s.Plan.Settled))
 }

@@ -42,7 +42,9 @@ func Open(ctx context.Context, name, address string) (*Store, error) {
 	}
 	s.db.SetMaxOpenConns(16)
 	s.db.SetMaxIdleConns(8)
-	if s.writers, err = pool(cfg, map[string]string{
+	limited := cfg.Clone()
+	limited.ReadTimeout, limited.WriteTimeout = txnTimeout, txnTimeout
+	if s.writers, err = pool(limited, map[string]string{
 		"autocommit":               "0",
 		"innodb_lock_wait_timeout": writerLockWait,
 		"wait_timeout":             writerIdle,
