@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -52,6 +53,8 @@ type process struct {
 	cmd   *exec.Cmd
 	lines chan string
 	ended chan struct{}
+	// isReady is closed at the line "ready in", or when the process has ended.
+	isReady chan struct{}
 
 	mu  sync.Mutex
 	out []string
@@ -60,7 +63,7 @@ type process struct {
 
 func launch(t *testing.T, dir string, base int, demo bool) *process {
 	t.Helper()
-	p := &process{lines: make(chan string, 1000), ended: make(chan struct{})}
+	p := &process{lines: make(chan string, 1000), ended: make(chan struct{}), isReady: make(chan struct{})}
 	p.cmd = exec.Command(os.Args[0])
 	words := "plain"
 	if demo {
@@ -77,11 +80,16 @@ func launch(t *testing.T, dir string, base int, demo bool) *process {
 	}
 	go func() {
 		defer close(p.ended)
+		ready := sync.OnceFunc(func() { close(p.isReady) })
+		defer ready()
 		for s := bufio.NewScanner(stdout); s.Scan(); {
 			p.mu.Lock()
 			p.out = append(p.out, s.Text())
 			p.mu.Unlock()
 			p.lines <- s.Text()
+			if strings.HasPrefix(s.Text(), "ready in ") {
+				ready()
+			}
 		}
 		_ = p.cmd.Wait()
 	}()
@@ -128,16 +136,39 @@ func (p *process) stdout() string {
 }
 
 // freeBase returns a base of which all ports are free at the moment. It stays
-// below the range from which the system takes ports of outgoing connections.
+// below the range from which the system takes ports of outgoing connections, and
+// below that in which other tests look for theirs.
 func freeBase(t *testing.T) int {
 	t.Helper()
-	for base := 10000 + os.Getpid()%1000*10; base < 32000; base += 100 {
-		if portsFrom(base).free(t.Context(), 0) == nil {
+	for range 1000 {
+		if base := 10000 + 100*rand.IntN(98); portsFrom(base).free(t.Context(), 0) == nil {
 			return base
 		}
 	}
 	t.Fatal("no free ports")
 	return 0
+}
+
+// launchFirst launches a child on ports that nobody else took meanwhile, and waits
+// until it is ready.
+func launchFirst(t *testing.T, dir string, demo bool) (p *process, base int) {
+	t.Helper()
+	for {
+		base = freeBase(t)
+		p = launch(t, dir, base, demo)
+		if p.ready() || !strings.Contains(p.err.String(), "in use") {
+			break
+		}
+	}
+	p.await(t, "ready in ")
+	return p, base
+}
+
+// ready waits for the line that begins "ready in", which await then finds; false
+// when the process ended without it.
+func (p *process) ready() bool {
+	<-p.isReady
+	return strings.Contains(p.stdout(), "\nready in ")
 }
 
 func TestSecondInstanceOnADirectoryIsToldThePidAtOnce(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 const (
 	// stopLimit is how long everything has to stop, so that Ctrl-C takes less than
 	// two seconds; serviceLimit is how much of it broker, mirror and demo may use.
-	stopLimit    = 1800 * time.Millisecond
-	serviceLimit = 1200 * time.Millisecond
+	stopLimit    = 1900 * time.Millisecond
+	serviceLimit = 1500 * time.Millisecond
 )
 
 // stack is what runs.

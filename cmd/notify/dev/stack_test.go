@@ -23,13 +23,12 @@ import (
 // TestDevStackLivesThroughCtrlCAndKill is the story of a first day: first run with
 // the demo, Ctrl-C, second run, kill -9, third run. No message is lost on the way.
 func TestDevStackLivesThroughCtrlCAndKill(t *testing.T) {
-	dir, base := t.TempDir(), freeBase(t)
-	p := portsFrom(base)
+	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 
-	first := launch(t, dir, base, true)
-	first.await(t, "ready in ")
+	first, base := launchFirst(t, dir, true)
+	p := portsFrom(base)
 	banner := first.stdout()
 	for _, want := range []string{addr(p.api), addr(p.database), addr(p.kafka), dir, "publish hello", "listen hello", "mirror tail hello", "embedded (dev only)", "trades to the groups settlement and risk"} {
 		if !strings.Contains(banner, want) {
@@ -56,8 +55,11 @@ func TestDevStackLivesThroughCtrlCAndKill(t *testing.T) {
 	if code := first.end(t); code != 0 {
 		t.Errorf("Ctrl-C: exit %d, stderr %s", code, first.err.String())
 	}
-	if last := first.out[len(first.out)-1]; !strings.HasPrefix(last, "stopped    demo, mirror, broker, Kafka, database") {
-		t.Errorf("after Ctrl-C: %q", last)
+	last := first.out[len(first.out)-1]
+	for _, part := range []string{"stopped    ", "demo", "mirror", "broker", "Kafka", "database"} {
+		if !strings.Contains(last, part) { // on a busy machine one may be named as late
+			t.Errorf("after Ctrl-C: %q lacks %q", last, part)
+		}
 	}
 	if text := first.err.String(); text != "" {
 		t.Errorf("logged below the banner: %s", text)
