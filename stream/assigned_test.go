@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"notifymirror/mirror/embedded"
 	"notifymirror/mirror/record"
 	"notifymirror/stream"
 )
@@ -218,14 +219,26 @@ func TestForeignRecordsStopTheConsumerUnlessSkipped(t *testing.T) {
 	expect(t, stream.Config{Topics: []string{name}, SkipForeign: true}, "a b")
 }
 
-func TestWhatCannotBeReadIsSaidAtTheStart(t *testing.T) {
-	_, err := read(t, stream.Config{Topics: []string{"no-such-topic"}})
-	if !errors.Is(err, stream.ErrUnknownTopic) || !strings.Contains(err.Error(), "notify.no-such-topic") {
-		t.Errorf("unknown topic: error %v", err)
+func TestReadingDoesNotMakeTopics(t *testing.T) {
+	k, err := embedded.Start(embedded.Config{Dir: t.TempDir(), AutoCreateTopics: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = k.Close() }) // nothing is kept
+	t.Setenv(kafkaEnv, k.Addrs()[0])
+	if _, err := read(t, stream.Config{Topics: []string{"no-such-topic"}}); !errors.Is(err, stream.ErrUnknownTopic) {
+		t.Errorf("error %v", err)
 	}
 	topics, err := kadm.NewClient(client(t)).ListTopics(deadline(t))
 	if err != nil || topics.Has("notify.no-such-topic") {
 		t.Errorf("reading made the topic; error %v", err)
+	}
+}
+
+func TestWhatCannotBeReadIsSaidAtTheStart(t *testing.T) {
+	_, err := read(t, stream.Config{Topics: []string{"no-such-topic"}})
+	if !errors.Is(err, stream.ErrUnknownTopic) || !strings.Contains(err.Error(), "notify.no-such-topic") {
+		t.Errorf("unknown topic: error %v", err)
 	}
 	_, err = read(t, stream.Config{Topics: []string{"x"}, Brokers: []string{"127.0.0.1:1"}})
 	if !errors.Is(err, stream.ErrUnreachable) {

@@ -206,13 +206,15 @@ func newConsumer(t testing.TB, cfg stream.Config) *stream.Consumer {
 func read(t testing.TB, cfg stream.Config) (string, error) {
 	t.Helper()
 	var bodies []string
-	for r, err := range newConsumer(t, cfg).Records(deadline(t)) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for r, err := range newConsumer(t, cfg).Records(ctx) {
 		if err != nil {
 			return strings.Join(bodies, " "), err
 		}
 		bodies = append(bodies, string(r.Body))
 	}
-	return strings.Join(bodies, " "), nil
+	return strings.Join(bodies, " "), ctx.Err()
 }
 
 // expect reads to the newest record and compares.
