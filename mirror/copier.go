@@ -140,11 +140,12 @@ func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
 	memory, pool := semaphore.NewWeighted(int64(c.config.Memory)), new(chunkPool)
 	w := c.newWriter(s, memory, pool, func() { copied = true })
 	if err := w.commit(ctx); err != nil { // tells the next start who writes
-		return copied, err
+		return copied, c.writeFault(ctx, s, w, err)
 	}
 	r := c.newReader(s, memory, pool, chunks)
 	c.metrics.active.Set(1)
 	defer c.metrics.active.Set(0)
+	defer c.metrics.buffered.Set(0) // what a fault left behind is dropped
 	if c.board.enter(Copying, time.Now()) {
 		c.log.Info("mirror copies", "server", s.at.Server, "position", s.at.GTIDs, "generation", s.at.Generation, "seq", s.at.Seq)
 	}
@@ -157,14 +158,19 @@ func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
 		c.metrics.errors.WithLabelValues("read").Inc()
 		return copied, c.refusal(sourceError(readErr, s.first))
 	}
-	if errors.Is(writeErr, context.Canceled) {
+	return copied, c.writeFault(ctx, s, w, writeErr)
+}
+
+// writeFault is the end of a run by the writer: a planned stop, or a fault.
+func (c *Copier) writeFault(ctx context.Context, s *start, w *writer, err error) error {
+	if errors.Is(err, context.Canceled) {
 		grace, stop := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)
 		defer stop()
 		s.producer.abort(grace)
-		return copied, writeErr
+		return err
 	}
 	c.metrics.errors.WithLabelValues("produce").Inc()
-	return copied, &produceError{err: writeErr, age: time.Since(w.begun)}
+	return &produceError{err: err, age: time.Since(w.begun)}
 }
 
 // produceError is a fault of the writer in a transaction of that age.

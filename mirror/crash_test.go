@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -125,6 +126,9 @@ func TestConnectionsCutAtAnyRequestNothingIsLostOrRepeated(t *testing.T) {
 	}
 	if cuts < 10 {
 		t.Fatalf("only %d cuts", cuts)
+	}
+	if got := testutil.ToFloat64(c.metrics.buffered); got != 0 {
+		t.Fatalf("%f bytes are still counted as buffered", got)
 	}
 	b.check()
 }
