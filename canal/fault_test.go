@@ -198,7 +198,7 @@ func TestSilenceIsATimeoutAndReadingGoesOn(t *testing.T) {
 		})
 		t.Cleanup(func() { close(gone) })
 		store := &store{config: s.config()}
-		store.config.ReadTimeout = 100 * time.Millisecond
+		store.config.ReadTimeout, store.config.SeekTimeout = 100*time.Millisecond, time.Hour
 		tl := store.tail(t, Position{})
 		if got := tl.line(); got != "1 10" {
 			t.Errorf("transaction %q", got)
@@ -365,7 +365,7 @@ func TestWholeTransactionsBeforeAFaultAreHandedOutFirst(t *testing.T) {
 // sequence nor that of the process.
 func TestASilentServerDoesNotHoldUpTheEnd(t *testing.T) {
 	noLeaks(t)
-	for _, silent := range []string{"at once", "at the dump", "after the head"} {
+	for _, silent := range []string{"at once", "at the second connection", "at the dump", "after the head"} {
 		t.Run(silent, func(t *testing.T) {
 			gone := make(chan struct{})
 			reached := make(chan struct{}, 9)
@@ -377,6 +377,16 @@ func TestASilentServerDoesNotHoldUpTheEnd(t *testing.T) {
 				<-gone
 			})
 			config := s.config()
+			if silent == "at the second connection" {
+				var n atomic.Int32
+				config.Addr = proxy(t, config.Addr, func(c net.Conn) net.Conn {
+					if n.Add(1) == 1 {
+						return c
+					}
+					reached <- struct{}{}
+					return swallower{c}
+				})
+			}
 			if silent == "at once" {
 				l, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {
@@ -413,6 +423,11 @@ func TestASilentServerDoesNotHoldUpTheEnd(t *testing.T) {
 		})
 	}
 }
+
+// A swallower lets nothing through.
+type swallower struct{ net.Conn }
+
+func (swallower) Write(b []byte) (int, error) { return len(b), nil }
 
 func TestOneLineIsLoggedForEachChangeOfState(t *testing.T) {
 	var refuse atomic.Bool

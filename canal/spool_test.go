@@ -60,6 +60,9 @@ func TestABufferKeepsRowsInOrderInMemoryAndInAFile(t *testing.T) {
 			}
 			want = append(want, i)
 			marks[b.size] = len(want)
+			if b.file != nil && held != 0 {
+				t.Fatalf("%d bytes of the budget are held for rows in a file", held)
+			}
 		}
 		if err := b.seal(); err != nil {
 			t.Fatal(err)

@@ -23,6 +23,7 @@ import (
 type stream struct {
 	items chan item
 	ended chan error // go-mysql's goroutine will put nothing more into items
+	over  error      // what came out of ended
 	wire  *wire
 	sync  *replication.BinlogSyncer
 	sink  *sink
@@ -104,27 +105,25 @@ func (s *stream) watch(ctx context.Context, events *replication.BinlogStreamer) 
 // next returns the next item. After an error the stream can only be closed: everything
 // whole that came before the error has been returned.
 func (s *stream) next(ctx context.Context) (item, error) {
-	select {
-	case it := <-s.items:
-		return it, nil
-	default:
-	}
-	select {
-	case it := <-s.items:
-		return it, nil
-	case <-ctx.Done():
-		return item{}, ctx.Err()
-	case err := <-s.ended:
-		s.ended <- err
+	for {
 		select {
 		case it := <-s.items:
 			return it, nil
 		default:
 		}
-		if s.sink.err != nil {
-			return item{}, s.sink.err
+		if s.over != nil {
+			return item{}, s.over
 		}
-		return item{}, err
+		select {
+		case it := <-s.items:
+			return it, nil
+		case <-ctx.Done():
+			return item{}, ctx.Err()
+		case s.over = <-s.ended: // what it put into items before is looked for once more
+			if s.sink.err != nil {
+				s.over = s.sink.err
+			}
+		}
 	}
 }
 
