@@ -21,9 +21,10 @@
 //   - Memory is bounded by FetchBytes per partition and what the client has on its way:
 //     a slow handler makes Kafka wait, not memory grow.
 //
-// Files: consumer.go (configuration, Run, Records), group.go and assigned.go (the two
-// ways to get partitions), partition.go (handle), commit.go (how far), start.go
-// (positions), log.go (questions to Kafka), lag.go, metrics.go, errors.go.
+// Files: config.go, consumer.go (Run), records.go (the iterator), group.go and
+// assigned.go (the two ways to get partitions), partition.go (handle), commit.go (how
+// far), start.go (positions), log.go (questions to Kafka), held.go (the partitions
+// read at present), lag.go, metrics.go, errors.go.
 //
 // Not obvious:
 //   - A handler's error stops the whole consumer, on purpose: passing the record over

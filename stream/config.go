@@ -1,0 +1,144 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Config is a consumer's configuration. Brokers and Topics must be given; the zero
+// value of every other field is its default.
+type Config struct {
+	// Brokers are host:port of some of Kafka's brokers; the others are found.
+	Brokers []string
+	// Topics are notify's names.
+	Topics []string
+	// Prefix is the mirror's. Default record.DefaultPrefix.
+	Prefix string
+	// Group is the consumer group: its members share the partitions, and it remembers
+	// how far each is handled. Default: no group; the consumer reads the partitions
+	// assigned to it, and nothing is remembered.
+	Group string
+	// Partitions to read without a group; then Topics must be one topic. Default: all
+	// that there are at the start.
+	Partitions []int32
+	// Start is where a partition begins for which the group remembers nothing, or where
+	// every partition begins without a group. Default Oldest. A partition that a topic
+	// got later than the group begins at its oldest record, whatever Start is.
+	// A group whose remembered offset is not in the log any more stops with
+	// ErrOffsetOutOfRange: use another group, or set its offset with Kafka's tools.
+	Start Position
+	// End is where reading ends, as it is at the start; not with a group. Run returns
+	// when each partition is handled up to it. Default: it never ends.
+	End Position
+	// ReadUncommitted reads records of open and aborted transactions too, without
+	// waiting for the mirror's commit; repeats are dropped by source and seq. Records of
+	// a transaction that is never committed are seen as well. Default: committed ones only.
+	ReadUncommitted bool
+	// SkipForeign passes over records that the mirror did not write. Default: they stop
+	// the consumer with record.ErrNotMirrored.
+	SkipForeign bool
+	// Handler handles one record; see Run. The record's key and body are its own.
+	Handler func(context.Context, Record) error
+	// StopTimeout is what the record in hand gets before its context ends, when the
+	// consumer stops or a partition goes to another member. Default 10 s.
+	StopTimeout time.Duration
+	// CommitInterval is how often handled offsets are committed; they are at each stop
+	// as well. Default 1 s.
+	CommitInterval time.Duration
+	// SessionTimeout is how long a member of a group may be silent before its partitions
+	// go to another; Kafka bounds it to 6 s to 5 min unless configured. Default 10 s.
+	SessionTimeout time.Duration
+	// FetchBytes bounds what is read ahead of the handler, per partition; one batch
+	// larger than that is read all the same. Default 1 MiB.
+	FetchBytes int32
+	// LagInterval is how often lag is measured. Default 5 s.
+	LagInterval time.Duration
+	// Client changes the client's configuration before it is used: TLS, SASL, client id.
+	// What this package promises is set after it.
+	Client func(*sarama.Config)
+	// Logger takes changes of state. Default: nothing is logged.
+	Logger *slog.Logger
+	// Registerer takes the metrics. Default: there are none.
+	Registerer prometheus.Registerer
+}
+
+// withDefaults checks the configuration, reports all that is wrong with it at once, and
+// fills in the defaults.
+func (cfg Config) withDefaults() (Config, error) {
+	var errs []error
+	wrong := func(is bool, text string) {
+		if is {
+			errs = append(errs, errors.New("stream: "+text))
+		}
+	}
+	wrong(len(cfg.Brokers) == 0, "Brokers: none is given")
+	wrong(len(cfg.Topics) == 0, "Topics: none is given")
+	wrong(len(cfg.Partitions) > 0 && cfg.Group != "", "Partitions: a group assigns them; give one of the two")
+	wrong(len(cfg.Partitions) > 0 && len(cfg.Topics) != 1, "Partitions: they need exactly one topic")
+	wrong(cfg.End.kind != unset && cfg.Group != "", "End: not with a group")
+	wrong(cfg.StopTimeout < 0 || cfg.CommitInterval < 0 || cfg.SessionTimeout < 0 || cfg.LagInterval < 0 || cfg.FetchBytes < 0,
+		"a negative duration or size")
+	if err := errors.Join(errs...); err != nil {
+		return cfg, err
+	}
+	cfg.StopTimeout = orDefault(cfg.StopTimeout, 10*time.Second)
+	cfg.CommitInterval = orDefault(cfg.CommitInterval, time.Second)
+	cfg.SessionTimeout = orDefault(cfg.SessionTimeout, 10*time.Second)
+	cfg.LagInterval = orDefault(cfg.LagInterval, 5*time.Second)
+	cfg.FetchBytes = orDefault(cfg.FetchBytes, 1<<20)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Start.kind == unset {
+		cfg.Start = Oldest()
+	}
+	return cfg, nil
+}
+
+func orDefault[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}
+
+// readAhead is how many records may wait beside the answer of a fetch, per partition.
+const readAhead = 4
+
+// sarama is the client's configuration.
+func (cfg *Config) sarama() *sarama.Config {
+	sc := sarama.NewConfig()
+	sc.ClientID = "notify-stream"
+	sc.Net.DialTimeout = 10 * time.Second
+	sc.Consumer.Retry.Backoff = 500 * time.Millisecond
+	sc.Consumer.MaxWaitTime = 250 * time.Millisecond // a stop waits for it
+	if cfg.Client != nil {
+		cfg.Client(sc)
+	}
+	sc.Version = sarama.DefaultVersion
+	sc.Metadata.AllowAutoTopicCreation = false // reading must not make a topic
+	sc.ChannelBufferSize = readAhead
+	sc.Consumer.Return.Errors = true
+	sc.Consumer.Fetch.Default = cfg.FetchBytes
+	sc.Consumer.Fetch.Max = 0 // a larger record is waited for, never passed over
+	sc.Consumer.IsolationLevel = sarama.ReadCommitted
+	if cfg.ReadUncommitted {
+		sc.Consumer.IsolationLevel = sarama.ReadUncommitted
+	}
+	sc.Consumer.Offsets.AutoCommit.Interval = cfg.CommitInterval
+	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
+	sc.Consumer.Group.ResetInvalidOffsets = false // an offset that is gone is an error
+	sc.Consumer.Group.Session.Timeout = cfg.SessionTimeout
+	sc.Consumer.Group.Heartbeat.Interval = cfg.SessionTimeout / 3
+	sc.Consumer.Group.Rebalance.Timeout = cfg.StopTimeout + 15*time.Second
+	// A join is answered when the other members have given up what they hold.
+	sc.Net.ReadTimeout = max(sc.Net.ReadTimeout, cfg.StopTimeout+20*time.Second)
+	sc.Consumer.Group.Rebalance.Retry.Backoff = 500 * time.Millisecond
+	return sc
+}
