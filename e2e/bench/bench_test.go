@@ -96,7 +96,7 @@ func TestMessagesOfOneSeedAreTheSameAndHaveTheSize(t *testing.T) {
 }
 
 func TestWrongFlagsAreRefused(t *testing.T) {
-	for _, args := range [][]string{{"-only", "publish,x"}, {"-pairs", "0"}, {"more"}, {"-nonsense"}} {
+	for _, args := range [][]string{{"-only", "publish,x"}, {"-pairs", "0"}, {"more"}, {"-nonsense"}, {"-calls", "soap"}} {
 		if _, err := parse(args, io.Discard); err == nil {
 			t.Errorf("%v is taken", args)
 		}

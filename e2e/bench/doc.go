@@ -19,6 +19,7 @@
 //	main.go      flags, and the measurements one after the other
 //	child.go     this program again, as a broker, a mirror, ...   roles.go  what it does then
 //	database.go  the private server and its schemas               rows.go   the messages
+//	broker.go    a broker with the topic declared                 caller.go  unary calls
 //	raw.go, publish.go, idle.go, catchup.go, latency.go            one measurement each
 //	stats.go     medians and percentiles                          usage.go  who used the processors
 //	machine.go   what it was measured on                          report.go table and Markdown

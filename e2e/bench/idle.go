@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"notifymirror/notifyd/client"
 )
 
 // idlePause lies between two single operations: what the broker does behind a publish, such
@@ -38,17 +36,14 @@ func measureIdle(ctx context.Context, b *bench) (_ []number, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, br.stop()) }()
-	c, err := client.New(client.Config{Addrs: []string{br.addr}})
+	c, err := b.newCaller(br.addr)
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close()
+	defer c.close()
 
 	s, text, pos := newMessages(0), insertText(0, 1), int64(rawEpoch)
-	publish := func() error {
-		_, err := c.Publish(ctx, s.message(), client.PublishOptions{})
-		return err
-	}
+	publish := func() error { return c.publish(ctx, s.message()) }
 	insert := func() error {
 		pos++
 		_, err := pool.ExecContext(ctx, text, s.appendRow(nil, pos, time.Now().UnixMicro())...)

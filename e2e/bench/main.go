@@ -24,6 +24,7 @@ type options struct {
 	samples  int           // of each side of a pair of idle publishes
 	messages int           // to catch up with
 	streams  int
+	calls    string // callHTTP or callGRPC
 	report   string
 	profile  string
 	disk     string // directory on it
@@ -94,6 +95,7 @@ func parse(args []string, usage io.Writer) (options, error) {
 	f.IntVar(&o.samples, "samples", 100, "single publishes, and inserts, in a pair")
 	f.IntVar(&o.messages, "messages", 500_000, "messages that the mirror catches up with")
 	f.IntVar(&o.streams, "streams", 64, "concurrent publishers")
+	f.StringVar(&o.calls, "calls", callHTTP, "unary calls by http (the Connect protocol over HTTP/1.1) or grpc (the Go client)")
 	f.StringVar(&o.report, "report", "", "file for the report in Markdown")
 	f.StringVar(&o.profile, "profile", "", "directory for CPU profiles of broker and mirror")
 	f.StringVar(&o.disk, "dir", "", "directory on the disk to measure (default: that of temporary files)")
@@ -114,6 +116,9 @@ func parse(args []string, usage io.Writer) (options, error) {
 		if !slices.Contains(names, name) {
 			return o, fmt.Errorf("-only %s: must be among %s", name, strings.Join(names, ","))
 		}
+	}
+	if o.calls != callHTTP && o.calls != callGRPC {
+		return o, fmt.Errorf("-calls %s: must be %s or %s", o.calls, callHTTP, callGRPC)
 	}
 	if o.pairs < 1 || o.samples < 1 || o.messages < 1 || o.streams < 1 || o.window < 100*time.Millisecond {
 		return o, errors.New("-pairs, -samples, -messages, -streams: at least 1; -window: at least 100ms")

@@ -23,7 +23,7 @@ func measureStreams(ctx context.Context, b *bench) ([]number, error) {
 }
 
 func measureUnary(ctx context.Context, b *bench) ([]number, error) {
-	return b.measurePublish(ctx, "unary", fmt.Sprintf("publish rate, %d unary publishers / raw inserts", b.streams), 0.2, unary)
+	return b.measurePublish(ctx, "unary", fmt.Sprintf("publish rate, %d unary publishers / raw inserts", b.streams), 0.2, b.unary)
 }
 
 // measurePublish compares publishing with raw inserts into the same server.
@@ -121,20 +121,20 @@ func pipelined(ctx context.Context, addr string, n int, count *atomic.Int64) err
 	return errors.Join(g.Wait(), failure.get())
 }
 
-// unary publishes one message after the other in each of n clients, until ctx ends.
-func unary(ctx context.Context, addr string, n int, count *atomic.Int64) error {
+// unary publishes one message after the other from each of n callers, until ctx ends.
+func (b *bench) unary(ctx context.Context, addr string, n int, count *atomic.Int64) error {
 	g, work := errgroup.WithContext(ctx)
 	for i := range n {
-		c, err := client.New(client.Config{Addrs: []string{addr}})
+		c, err := b.newCaller(addr)
 		if err != nil {
 			return err
 		}
 		g.Go(func() error {
-			defer c.Close()
+			defer c.close()
 			s := newMessages(i)
 			for work.Err() == nil {
 				// A publish that was begun is waited for.
-				if _, err := c.Publish(context.WithoutCancel(ctx), s.message(), client.PublishOptions{}); err != nil {
+				if err := c.publish(context.WithoutCancel(ctx), s.message()); err != nil {
 					return err
 				}
 				count.Add(1)

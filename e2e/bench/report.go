@@ -104,7 +104,8 @@ func (r report) facts() []string {
 		fmt.Sprintf("%s, %d cores of %s, memory %s, %s, load average %s at the start", m.date.Format("2006-01-02 15:04 UTC"), m.cores, m.processor, m.memory, m.system, m.load),
 		fmt.Sprintf("%s, sync_binlog=1, innodb_flush_log_at_trx_commit=1, buffer pool and redo log %d MiB; a 4 KiB append and flush takes %.2f ms (p50), %.2f ms (p99)",
 			m.database, r.options.pool>>20, milliseconds(m.flush.p50), milliseconds(m.flush.p99)),
-		fmt.Sprintf("%s; bodies of %d bytes; medians of %d alternating pairs; runs of %s; everything on this machine", m.program, bodyBytes, r.options.pairs, r.options.window),
+		fmt.Sprintf("%s; bodies of %d bytes; unary calls by %s; medians of %d alternating pairs; runs of %s; everything on this machine",
+			m.program, bodyBytes, map[string]string{callHTTP: "Connect over HTTP/1.1", callGRPC: "gRPC over HTTP/2"}[r.options.calls], r.options.pairs, r.options.window),
 	}
 }
 
