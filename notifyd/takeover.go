@@ -5,7 +5,10 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"notifymirror/notifyd/shard"
 	"notifymirror/notifyd/store"
@@ -37,27 +40,44 @@ func (k *keeper) balance(ctx, work context.Context) bool {
 	held := slices.Collect(maps.Keys(k.owners))
 	k.mu.Unlock()
 	moves := shard.Balance(k.self.ID, leases, names, held, now)
-	taken := false
-	for _, no := range moves.Take {
-		if ctx.Err() != nil {
-			break
-		}
-		o, err := k.take(ctx, work, no, 0)
-		if err == nil {
-			k.start(work, o)
-			taken = true
-		} else if !errors.Is(err, store.ErrNotFree) {
-			k.metrics.storeErrors.WithLabelValues(k.st.Name, "takeover").Inc()
-			k.log.Warn("shard cannot be taken", "store", k.st.Name, "shard", no, "err", err)
-		}
-	}
-	if taken {
+	if k.takeAll(ctx, work, moves.Take) {
 		k.changed(work)
 	}
 	if moves.Release >= 0 {
 		k.handOver(work, moves.Release)
 	}
 	return true
+}
+
+// takersAtOnce bounds the takeovers that run side by side. Each holds one connection of the
+// store's pool.
+const takersAtOnce = 8
+
+// takeAll takes shards side by side, and reports whether it got one: where the owner before
+// left a transaction open, a takeover waits for a second until it kills it.
+func (k *keeper) takeAll(ctx, work context.Context, shards []int) bool {
+	var all errgroup.Group
+	all.SetLimit(takersAtOnce)
+	var taken atomic.Bool
+	for _, no := range shards {
+		if ctx.Err() != nil {
+			break
+		}
+		all.Go(func() error {
+			o, err := k.take(ctx, work, no, 0)
+			switch {
+			case err == nil:
+				k.start(work, o)
+				taken.Store(true)
+			case !errors.Is(err, store.ErrNotFree):
+				k.metrics.storeErrors.WithLabelValues(k.st.Name, "takeover").Inc()
+				k.log.Warn("shard cannot be taken", "store", k.st.Name, "shard", no, "err", err)
+			}
+			return nil
+		})
+	}
+	all.Wait()
+	return taken.Load()
 }
 
 // take makes this broker the shard's owner. retake is its own epoch, or 0.
