@@ -3,7 +3,6 @@ package canal
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -44,9 +43,8 @@ func openStream(ctx context.Context, c *Config, f Flavor, from *gtidSet, fold bo
 	ctx, stop := context.WithCancel(ctx)
 	s := &stream{
 		items: make(chan item, queued), ended: make(chan error, 1), stop: stop,
-		wire: &wire{bytes: &st.bytes},
+		wire: &wire{bytes: &st.bytes, idle: c.ReadTimeout, seek: c.SeekTimeout},
 	}
-	s.wire.patience.Store(int64(c.ReadTimeout))
 	s.sink = newSink(ctx, c, f, fold, s, st)
 	cfg := replication.BinlogSyncerConfig{
 		ServerID: c.ServerID, Flavor: string(f), Host: c.Addr, User: c.User, Password: c.Password, TLSConfig: c.TLS,
@@ -69,7 +67,7 @@ func openStream(ctx context.Context, c *Config, f Flavor, from *gtidSet, fold bo
 	if err == nil {
 		var events *replication.BinlogStreamer
 		if events, err = s.sync.StartSyncGTID(gset); err == nil {
-			s.wire.extend(c.SeekTimeout)
+			s.wire.seeking()
 			s.wait.Go(func() { s.watch(ctx, events) })
 			return s, nil
 		}
@@ -155,8 +153,7 @@ type sink struct {
 	assembler *assembler
 	stream    *stream
 	stats     *stats
-	normal    time.Duration // patience after the first event
-	err       error         // what ended it; read after the stream's end
+	err       error // what ended it; read after the stream's end
 }
 
 func newSink(ctx context.Context, c *Config, f Flavor, fold bool, s *stream, st *stats) *sink {
@@ -179,7 +176,7 @@ func newSink(ctx context.Context, c *Config, f Flavor, fold bool, s *stream, st 
 		spilling: func() { st.spooled.Add(1) },
 	}
 	w := watch{schema: c.Schema, table: c.Watch, fold: fold}
-	return &sink{ctx: ctx, assembler: newAssembler(f, w, limits), stream: s, stats: st, normal: c.ReadTimeout}
+	return &sink{ctx: ctx, assembler: newAssembler(f, w, limits), stream: s, stats: st}
 }
 
 // HandleEvent is called for each event in order. What it returns ends the stream.
@@ -225,7 +222,7 @@ func (k *sink) countVoids() {
 // begun: the server found the position and sends.
 func (k *sink) begun() {
 	if !k.stats.connected.Swap(true) {
-		k.stream.wire.patience.Store(int64(k.normal))
+		k.stream.wire.streaming()
 	}
 }
 
@@ -247,13 +244,24 @@ func isHeartbeat(t replication.EventType) bool {
 // A wire makes and holds the network connection of one stream, so that it can be closed
 // whatever go-mysql is doing, and dead ones be noticed.
 type wire struct {
-	bytes    *atomic.Uint64
-	patience atomic.Int64 // nanoseconds that a read may take
+	bytes *atomic.Uint64
+	idle  time.Duration // that a read may take
+	seek  time.Duration // instead, while the server searches for the position
 
-	mu   sync.Mutex
-	conn net.Conn
-	down bool
+	mu    sync.Mutex
+	conn  net.Conn
+	down  bool
+	phase phase
 }
+
+// A phase of a connection; it only goes up.
+type phase uint8
+
+const (
+	greeting phase = iota
+	searching
+	flowing
+)
 
 var errCut = errors.New("connection closed by us")
 
@@ -282,14 +290,33 @@ func (w *wire) dialer(ctx context.Context) client.Dialer {
 	}
 }
 
-// extend gives the read that is running, and those that follow, more time.
-func (w *wire) extend(d time.Duration) {
-	w.patience.Store(int64(d))
+// seeking: the server was asked to search. A read may be running already, and gets the
+// longer time; or the first event may have come, and then there is nothing to wait for.
+func (w *wire) seeking() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.conn != nil {
-		w.conn.SetReadDeadline(time.Now().Add(d)) // fails only when closed
+	if w.phase < searching {
+		w.phase = searching
+		w.conn.SetReadDeadline(time.Now().Add(w.seek)) // fails only when closed
 	}
+}
+
+// streaming: the first event has come.
+func (w *wire) streaming() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.phase = flowing
+}
+
+// expect sets the deadline of the next read.
+func (w *wire) expect() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	d := w.idle
+	if w.phase == searching {
+		d = w.seek
+	}
+	return w.conn.SetReadDeadline(time.Now().Add(d))
 }
 
 // cut closes the connection and lets no other be made.
@@ -309,13 +336,15 @@ type wireConn struct {
 }
 
 func (c *wireConn) Read(b []byte) (int, error) {
-	if err := c.SetReadDeadline(time.Now().Add(time.Duration(c.wire.patience.Load()))); err != nil {
+	if err := c.wire.expect(); err != nil {
 		return 0, err
 	}
 	n, err := c.Conn.Read(b)
 	c.wire.bytes.Add(uint64(n))
-	if err == io.EOF && n > 0 {
-		err = nil
-	}
 	return n, err
 }
+
+// SetReadDeadline does nothing: Read sets its own. go-mysql's Close wants one to end its
+// goroutine, which cut has ended, and takes a failure for a reason to write to what that
+// goroutine still uses.
+func (c *wireConn) SetReadDeadline(time.Time) error { return nil }

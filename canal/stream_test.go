@@ -3,7 +3,11 @@ package canal
 import (
 	"errors"
 	"io"
+	"net"
+	"os"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func TestAStreamGivesAllItHasBeforeItsError(t *testing.T) {
@@ -21,5 +25,36 @@ func TestAStreamGivesAllItHasBeforeItsError(t *testing.T) {
 		if _, err := s.next(t.Context()); !errors.Is(err, io.EOF) {
 			t.Errorf("then %v", err)
 		}
+	}
+}
+
+// The first event can come before the goroutine that asked for the binlog goes on.
+func TestTheTimeForSearchingEndsWithTheFirstEvent(t *testing.T) {
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	w := &wire{bytes: new(atomic.Uint64), idle: 20 * time.Millisecond, seek: time.Hour, conn: near}
+	c := &wireConn{Conn: near, wire: w}
+	w.streaming()
+	w.seeking()
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestAReadThatRunsWhenTheSearchBeginsGetsItsTime(t *testing.T) {
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	w := &wire{bytes: new(atomic.Uint64), idle: time.Hour, seek: 20 * time.Millisecond, conn: near}
+	c := &wireConn{Conn: near, wire: w}
+	read := make(chan error)
+	go func() {
+		_, err := c.Read(make([]byte, 1))
+		read <- err
+	}()
+	w.seeking()
+	if err := <-read; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("error %v", err)
 	}
 }
