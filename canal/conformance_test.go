@@ -206,6 +206,32 @@ func TestReadingGoesOnBehindThePositionOfATransaction(t *testing.T) {
 	}
 }
 
+// A tag on MySQL, a domain on MariaDB: a second count of transactions beside the first.
+func TestTransactionsOfATagOrDomainAreInThePosition(t *testing.T) {
+	s := newStore(t, nil)
+	from := s.position(t)
+	second, want := "SET SESSION gtid_domain_id = 7", "7-1-"
+	if !isMariaDB(t) {
+		second, want = "SET SESSION gtid_next = 'AUTOMATIC:second'", ":second:"
+	}
+	s.exec(t, second, insert(1))
+	s.db.SetMaxIdleConns(0) // that session must not be used again
+	s.exec(t, insert(2), insert(3))
+	tl := s.tail(t, from)
+	txn, _ := tl.rows()
+	if !strings.Contains(txn.GTID, want) || !strings.Contains(txn.After().GTIDs, want) {
+		t.Errorf("GTID %q, after %q", txn.GTID, txn.After().GTIDs)
+	}
+	txn, _ = tl.rows()
+	if _, rows := s.tail(t, txn.After()).rows(); !strings.Contains(rows[0], "pos=3 ") {
+		t.Errorf("behind %q: %q", txn.After().GTIDs, rows)
+	}
+	txn, _ = tl.rows()
+	if now := s.position(t); txn.After() != now {
+		t.Errorf("after %v, server is at %v", txn.After(), now)
+	}
+}
+
 func TestTheZeroPositionReadsFromTheFirstTransaction(t *testing.T) {
 	s := newStore(t, nil)
 	s.exec(t, insert(1))

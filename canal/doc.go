@@ -12,8 +12,10 @@
 // # Files
 //
 //	tailer.go    connect, hand out, connect again           (the loop)
-//	stream.go    one connection: go-mysql's goroutine, memory budget, deadlines
+//	stream.go    one connection: go-mysql's goroutine, memory budget, queue
+//	wire.go      its network connection: deadlines, and an end in bounded time
 //	assemble.go  events -> transactions, with the grammar of the stream
+//	rows.go      which row events are kept
 //	event.go     GTID, Query and compressed-transaction events
 //	query.go     what the text of a Query event means
 //	tablemap.go  table definitions and the head of row events
@@ -23,6 +25,7 @@
 //	inspect.go   a server's settings, identity and position, and what they must be
 //	classify.go  which errors an operator must mend
 //	errors.go    reasons to stop
+//	config.go, stats.go, txn.go  what goes in and comes out
 //
 // # Whole or not at all
 //

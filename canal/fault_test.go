@@ -209,6 +209,24 @@ func TestSilenceIsATimeoutAndReadingGoesOn(t *testing.T) {
 	})
 }
 
+func TestHeartbeatsKeepAnIdleConnectionForManyTimesTheReadTimeout(t *testing.T) {
+	s := newPrimary(t, MySQL, func(d *dump) {
+		d.head()
+		d.beat()
+	})
+	store := &store{config: s.config()}
+	store.config.ReadTimeout = 200 * time.Millisecond
+	tl := store.tail(t, Position{})
+	for began := time.Now(); time.Since(began) < 2*time.Second; {
+		if txn := tl.step(); txn.Kind != Heartbeat {
+			t.Fatalf("came out: %+v", txn)
+		}
+	}
+	if n := len(s.asked()); n != 1 {
+		t.Errorf("%d dumps, stats %+v", n, tl.Stats())
+	}
+}
+
 func TestErrorsOfTheServerAreToldApart(t *testing.T) {
 	cases := []struct {
 		code uint16
