@@ -102,6 +102,7 @@ func (o *owner) read(ctx context.Context) (again bool, err error) {
 	}
 	now := o.clock.now()
 	o.mu.Lock()
+	o.forgetWritten()
 	var due []int32
 	for g, d := range o.drains {
 		if d.next <= now {
@@ -168,6 +169,15 @@ func (o *owner) drainGroup(ctx context.Context, group int32) (again bool, err er
 		return true, nil
 	}
 	return o.passEnded(ctx, d, group, now)
+}
+
+// forgetWritten takes rows whose outcome was committed out of busy. It is called before
+// rows are read, and only then: a read under way may still show them as they were. The lock is held.
+func (o *owner) forgetWritten() {
+	for _, k := range o.written {
+		delete(o.busy, k)
+	}
+	o.written = o.written[:0]
 }
 
 // retries makes attempts of due rows that are not on their way already and moves the cursor.

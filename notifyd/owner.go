@@ -64,6 +64,7 @@ type owner struct {
 	acks    []shard.Ack
 	fails   []shard.PendingRow
 	busy    map[flightGroup]bool // pending rows being delivered, or whose outcome is being written
+	written []flightGroup        // busy ones whose outcome is committed; see forgetWritten
 	drains  map[int32]*drain
 
 	settleTrouble, readTrouble trouble // each of one loop
@@ -283,6 +284,7 @@ func (o *owner) ack(pos shard.Pos, group int32) bool {
 	switch o.ledger.Ack(pos, group) {
 	case shard.Settled:
 		o.acks = append(o.acks, shard.Ack{Pos: pos, Group: group})
+		o.busy[flightGroup{pos, group}] = true
 	case shard.Unpaged:
 		return false
 	}

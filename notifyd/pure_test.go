@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
 
 	notifyv1 "notifymirror/notifyd/api/notify/v1"
 	"notifymirror/notifyd/message"
+	"notifymirror/notifyd/schema"
 	"notifymirror/notifyd/shard"
 	"notifymirror/notifyd/store"
 )
@@ -286,4 +288,30 @@ func TestEveryDeliveryOfAGroupHasOneEnd(t *testing.T) {
 			t.Fatal("something is left without an instance")
 		}
 	})
+}
+
+func TestARowWrittenDuringAReadIsNotDeliveredAgain(t *testing.T) {
+	clock := newStoreClock(time.Now())
+	c := &core{metrics: newMetrics(prometheus.NewRegistry()), clock: clock, registry: &registry{}, hub: newHub(time.Second, clock)}
+	st := &store.Store{Name: "a", Info: schema.Info{StoreID: uuid.NewString()}}
+	v := newView(&store.Registry{Version: 1})
+	o := newOwner(c, st, 0, store.Taken{Epoch: 1, Version: 1}, v, nil, nil)
+	row := store.Due{Pos: shard.At(1, 1), Msg: &message.Message{ID: uuid.New()}}
+	d := newDrain()
+	if n := len(o.retries(d, 1, []store.Due{row})); n != 1 {
+		t.Fatalf("%d deliveries of a due row, want 1", n)
+	}
+	// A read begins; then the delivery is acknowledged and its row deleted; then the read ends.
+	o.ack(row.Pos, 1)
+	s := o.settlement(settleBatch)
+	o.settled(s)
+	if n := len(o.retries(d, 1, []store.Due{row})); n != 0 {
+		t.Error("a read that began before the commit delivered the row again")
+	}
+	o.mu.Lock()
+	o.forgetWritten()
+	o.mu.Unlock()
+	if len(o.busy) != 0 {
+		t.Errorf("%d rows stay busy for ever", len(o.busy))
+	}
 }

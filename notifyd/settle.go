@@ -132,10 +132,10 @@ func (o *owner) settled(s *store.Settlement) {
 		o.hint(r.Group, r.NextAt)
 	}
 	for _, a := range s.Acks {
-		delete(o.busy, flightGroup{a.Pos, a.Group})
+		o.written = append(o.written, flightGroup{a.Pos, a.Group})
 	}
 	for _, r := range s.Fails {
-		delete(o.busy, flightGroup{r.Pos, r.Group})
+		o.written = append(o.written, flightGroup{r.Pos, r.Group})
 		o.hint(r.Group, r.NextAt)
 	}
 	o.count()

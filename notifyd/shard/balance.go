@@ -24,10 +24,10 @@ type Moves struct {
 	Release int
 }
 
-// Balance decides the next moves of the broker self. live names the live brokers, self
-// among them; held are the shards that self owns in memory.
+// Balance decides the next moves of the broker self. live names the live brokers, with or
+// without self; held are the shards that self owns in memory.
 func Balance(self string, leases []Lease, live []string, held []int, now int64) Moves {
-	brokers := max(1, len(live))
+	brokers := len(live)
 	if !slices.Contains(live, self) {
 		brokers++
 	}

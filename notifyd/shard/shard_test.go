@@ -99,3 +99,10 @@ func move(leases []Lease, who string, m Moves) {
 		leases[m.Release].ExpiresAt = 0
 	}
 }
+
+func TestTheFirstBrokerTakesEverythingAtOnce(t *testing.T) {
+	leases := []Lease{{Shard: 0}, {Shard: 1}, {Shard: 2}}
+	if m := Balance("a", leases, nil, nil, 1); !slices.Equal(m.Take, []int{0, 1, 2}) {
+		t.Errorf("takes %v, want all: no other broker lives", m.Take)
+	}
+}

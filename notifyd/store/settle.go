@@ -65,7 +65,7 @@ func (w *Writer) exec(ctx context.Context, query string, args ...any) error {
 
 func (b *statements) deleteMessages(no int, poss []shard.Pos) {
 	if len(poss) > 0 {
-		b.add("DELETE FROM " + schema.Message(no) + " WHERE pos IN " + inList(poss))
+		b.add(deleteByPos(schema.Message(no), poss, ""))
 	}
 }
 
@@ -80,7 +80,7 @@ func (b *statements) undelay(s *Settlement) {
 }
 
 func (b *statements) deleteRows(no int, group int32, poss []shard.Pos) {
-	b.add("DELETE FROM "+schema.Pending(no)+" WHERE pos IN "+inList(poss)+" AND group_id = ?", group)
+	b.add(deleteByPos(schema.Pending(no), poss, " AND t.group_id = ?"), group)
 }
 
 func byPosition(a, b shard.PendingRow) int {
@@ -200,7 +200,7 @@ func (b *statements) failPending(s *Settlement) {
 		}
 		values := "SELECT ? AS pos, ? AS group_id, ? AS next_at, ? AS attempts, ? AS last_error" +
 			strings.Repeat(" UNION ALL SELECT ?, ?, ?, ?, ?", len(part)-1)
-		b.add("UPDATE "+schema.Pending(s.Shard)+" p JOIN ("+values+") v ON p.pos = v.pos AND p.group_id = v.group_id"+
+		b.add("UPDATE ("+values+") v STRAIGHT_JOIN "+schema.Pending(s.Shard)+" p FORCE INDEX (PRIMARY) ON p.pos = v.pos AND p.group_id = v.group_id"+
 			" SET p.next_at = v.next_at, p.attempts = v.attempts, p.last_error = v.last_error WHERE p.attempts <= v.attempts", args...)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"notifymirror/notifyd/schema"
 	"notifymirror/notifyd/schema/dsn"
+	"notifymirror/notifyd/shard"
 )
 
 // Seconds that a server waits for a lock, and for the next statement of an idle connection.
@@ -87,6 +88,15 @@ func (s *Store) Close() {
 
 // Ping reports whether the store answers.
 func (s *Store) Ping(ctx context.Context) error { return s.db.PingContext(ctx) }
+
+// deleteByPos deletes rows of a table, called t, by positions, and an optional condition on t.
+// It joins them to a list, so that each row is found by the primary key: for an IN list, a
+// server scans a small table instead, index hints or not, and then waits for rows that
+// others have just inserted.
+func deleteByPos(table string, poss []shard.Pos, and string) string {
+	return "DELETE t FROM JSON_TABLE('[" + strings.Trim(inList(poss), "()") + "]', '$[*]' COLUMNS (pos BIGINT PATH '$')) v STRAIGHT_JOIN " +
+		table + " t FORCE INDEX (PRIMARY) ON t.pos = v.pos" + and
+}
 
 // groups of placeholders: "(?,?),(?,?)".
 func tuples(n, width int) string {

@@ -327,3 +327,35 @@ func TestExpiredIdempotencyKeysCanBeUsedAgain(t *testing.T) {
 		t.Errorf("ForgetKeys = %d, %v; want 1", n, err)
 	}
 }
+
+func TestSettlingDoesNotWaitForRowsBeingInserted(t *testing.T) {
+	s, settle := settling(t)
+	a, b := shard.At(1, 1), shard.At(1, 2)
+	if err := settle(Settlement{Plan: &shard.Plan{Pending: []shard.PendingRow{{Pos: a, Group: 1}, {Pos: b, Group: 1}}}}); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := s.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	for _, q := range []string{
+		"INSERT INTO message_00 VALUES (1, '0123456789abcdef', 't', '', '', '', 1, 0)",
+		"INSERT INTO pending_00 VALUES (1, 1, 0, 0, '')",
+	} {
+		if _, err := tx.Exec(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, x := range []Settlement{
+		{Fails: []shard.PendingRow{{Pos: a, Group: 1, Attempts: 1}, {Pos: b, Group: 1, Attempts: 1}}},
+		{Acks: []shard.Ack{{Pos: a, Group: 1}, {Pos: b, Group: 1}}},
+	} {
+		if err := settle(x); err != nil {
+			t.Errorf("settle = %v", err)
+		}
+	}
+	if n := s.one(t, "SELECT COUNT(*) FROM message_00"); n != 0 {
+		t.Errorf("%d messages, want 0", n)
+	}
+}
