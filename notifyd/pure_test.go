@@ -295,7 +295,7 @@ func TestARowWrittenDuringAReadIsNotDeliveredAgain(t *testing.T) {
 	c := &core{metrics: newMetrics(prometheus.NewRegistry()), clock: clock, registry: &registry{}, hub: newHub(time.Second, clock)}
 	st := &store.Store{Name: "a", Info: schema.Info{StoreID: uuid.NewString()}}
 	v := newView(&store.Registry{Version: 1})
-	o := newOwner(c, st, 0, store.Taken{Epoch: 1, Version: 1}, v, nil, nil)
+	o := newOwner(c, st, 0, store.Taken{Epoch: 1, Version: 1, Settled: shard.At(1, 5)}, v, nil, nil)
 	row := store.Due{Pos: shard.At(1, 1), Msg: &message.Message{ID: uuid.New()}}
 	d := newDrain()
 	if n := len(o.retries(d, 1, []store.Due{row})); n != 1 {
