@@ -281,8 +281,7 @@ func TestATakenServerIDIsReplacedWhenItWasOurChoice(t *testing.T) {
 }
 
 func TestAnotherServerAtTheAddressStopsTheTailer(t *testing.T) {
-	var s *primary
-	s = newPrimary(t, MySQL, func(d *dump) {
+	s := newPrimary(t, MySQL, func(d *dump) {
 		d.log([][]event{transaction(MySQL, 1, 10)})
 		d.set(func() { d.vars["server_uuid"] = "another" })
 	})

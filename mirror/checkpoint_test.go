@@ -101,7 +101,7 @@ func TestFingerprintDependsOnEveryMessageAndItsPlace(t *testing.T) {
 		}
 		return l
 	}
-	if of(a, b) != of(a, b) || of(a, b).Messages != 2 {
+	if first, again := of(a, b), of(a, b); first != again || first.Messages != 2 {
 		t.Error("the same messages give two fingerprints")
 	}
 	moved := b

@@ -19,9 +19,6 @@ import (
 // Config is the configuration of canald; the zero value of each field is its default.
 // deploy/canald.yaml explains every key.
 type Config struct {
-	// Listen is the host:port of /metrics, /livez, /readyz and /status. Default
-	// 127.0.0.1:7701. An address that is not loopback needs Insecure.
-	Listen string `yaml:"listen"`
 	// Insecure allows listening beyond loopback without authentication.
 	Insecure bool `yaml:"insecure"`
 	// Cluster names this installation in Kafka: transactional ids are Cluster/store id.
@@ -97,7 +94,6 @@ var (
 
 // withDefaults is the configuration with every zero value replaced.
 func (c Config) withDefaults() Config {
-	setDefault(&c.Listen, "127.0.0.1:7701")
 	setDefault(&c.Cluster, "notify")
 	setDefault(&c.TopicPrefix, record.DefaultPrefix)
 	setDefault(&c.Partitions, 8)

@@ -183,15 +183,20 @@ func (k *kafka) awaitLeaders(ctx context.Context, name string, partitions int32)
 
 // config returns the settings of a topic that are in force, by name.
 func (k *kafka) config(name string) (map[string]string, error) {
-	entries, err := k.admin.DescribeConfig(sarama.ConfigResource{
+	results, err := k.admin.DescribeConfigs([]*sarama.ConfigResource{{
 		Type: sarama.TopicResource, Name: name, ConfigNames: []string{"max.message.bytes", "cleanup.policy"},
-	})
+	}}, sarama.DescribeConfigsOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("kafka topic %s: settings: %w", name, err)
 	}
-	settings := make(map[string]string, len(entries))
-	for _, e := range entries {
-		settings[e.Name] = e.Value
+	settings := map[string]string{}
+	for _, r := range results {
+		if r.ErrorCode != sarama.ErrNoError {
+			return nil, fmt.Errorf("kafka topic %s: settings: %w", name, r.ErrorCode)
+		}
+		for _, e := range r.Configs {
+			settings[e.Name] = e.Value
+		}
 	}
 	return settings, nil
 }

@@ -28,9 +28,6 @@ func load(flags daemon.Flags) (config, error) {
 // Validate implements daemon.Validator.
 func (c *config) Validate() []daemon.Problem {
 	problems := c.Settings.Validate(defaultOpsListen, c.Mirror.Insecure)
-	if c.Mirror.Listen != "" {
-		problems = append(problems, daemon.Problem{Where: "listen", Text: "canald has one listener, and its key is ops_listen"})
-	}
 	for _, p := range daemon.ProblemsOf(c.Mirror.Check()) {
 		if p.Where == mirror.ErrConfig.Error() { // the sentinel stands before the key
 			p = daemon.ProblemsOf(errors.New(p.Text))[0]

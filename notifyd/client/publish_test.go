@@ -68,8 +68,7 @@ func TestRetryableRefusalIsTriedAgain(t *testing.T) {
 func TestLostAnswerIsUnknownUnlessAnIdempotencyKeyAllowsARetry(t *testing.T) {
 	for _, idempotent := range []bool{false, true} {
 		var keys []string
-		var b *fakeBroker
-		b = (&fakeBroker{publish: func(_ context.Context, r *notifyv1.PublishRequest) (*notifyv1.PublishResponse, error) {
+		b := (&fakeBroker{publish: func(_ context.Context, r *notifyv1.PublishRequest) (*notifyv1.PublishResponse, error) {
 			keys = append(keys, r.GetIdempotencyKey())
 			if len(keys) == 1 {
 				panic(http.ErrAbortHandler) // the connection's stream is reset without an answer
