@@ -224,7 +224,7 @@ func (l *lastTxn) add(m message) {
 
 const (
 	// acceptGap is how an operator goes on when something cannot be copied any more.
-	acceptGap = "what was in between is lost to the mirror: continue with `notify mirror resume --accept-gap`"
+	acceptGap = "what was in between is lost to the mirror: continue with `notify mirror resume --accept-gap` (of a later version)"
 	// rowRepair is for rows that notifyd does not write.
 	rowRepair = "only notifyd may insert there, with binlog_row_image FULL, MINIMAL or NOBLOB: find who wrote it; " + acceptGap
 )

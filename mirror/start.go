@@ -153,7 +153,7 @@ func firstCheckpoint(info storeInfo) checkpoint {
 
 // checkFirst refuses to take a lost checkpoint for a first start.
 func (c *Copier) checkFirst(ctx context.Context, s *start, virgin bool) error {
-	const repair = "do not delete its topics; restore the checkpoint topic, or start a new generation with `notify mirror backfill`"
+	const repair = "do not delete its topics; restore the checkpoint topic, or start a new generation with `notify mirror backfill` (of a later version)"
 	if !virgin {
 		return haltf(ReasonCheckpoint, ErrCheckpointLost, repair, "%s was written, and holds no checkpoint", s.topic)
 	}
@@ -248,7 +248,7 @@ func sourceError(err error, first bool) error {
 func haltOf(reason Reason, sentinel error, stop *canal.StopError, first bool) *Halt {
 	repair := stop.Mend
 	if first && reason == ReasonPurged {
-		repair = "this store was used before it was mirrored, and its first messages cannot be copied from the binlog: `notify mirror backfill` starts from the store itself"
+		repair = "this store was used before it was mirrored, and its first messages cannot be copied from the binlog: a later version can start from the store itself (`notify mirror backfill`)"
 	}
 	if repair == "" {
 		repair = acceptGap
