@@ -84,6 +84,7 @@ func TestRealRecordsSurviveKillsOfBrokerAndMirror(t *testing.T) {
 	r.Rest()
 	seen := make([]int, len(records))
 	last := map[string]int{}
+	faults := complaints{t: t}
 	for _, rec := range r.Records {
 		i, known := number[stage.Header(rec, "notify-id")]
 		if !known {
@@ -92,16 +93,16 @@ func TestRealRecordsSurviveKillsOfBrokerAndMirror(t *testing.T) {
 		seen[i]++
 		key := records[i].Key
 		if !bytes.Equal(rec.Value, records[i].Body) || string(rec.Key) != key {
-			t.Errorf("record %d is %q with key %q, not %q with %q", i, rec.Value, rec.Key, records[i].Body, key)
+			faults.say("record %d is %q with key %q, not %q with %q", i, rec.Value, rec.Key, records[i].Body, key)
 		}
 		if before, seen := last[key]; seen && i <= before {
-			t.Errorf("key %s: record %d is behind record %d", key, i, before)
+			faults.say("key %s: record %d is behind record %d", key, i, before)
 		}
 		last[key] = i
 	}
 	for i, n := range seen {
 		if n != 1 {
-			t.Errorf("record %d is %d times in the mirror", i, n)
+			faults.say("record %d is %d times in the mirror", i, n)
 		}
 	}
 	t.Logf("%d records in the mirror, %d keys", len(r.Records), len(last))

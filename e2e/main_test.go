@@ -8,3 +8,21 @@ import (
 )
 
 func TestMain(m *testing.M) { os.Exit(stage.Run(m)) }
+
+// complaints fails a test by the first few of what may be thousands of like faults.
+type complaints struct {
+	t *testing.T
+	n int
+}
+
+func (c *complaints) say(format string, args ...any) {
+	c.t.Helper()
+	const most = 10
+	c.n++
+	switch {
+	case c.n <= most:
+		c.t.Errorf(format, args...)
+	case c.n == most+1:
+		c.t.Error("and more of the kind")
+	}
+}

@@ -240,27 +240,28 @@ func (p *play) audit() {
 	r.Rest()
 	mirrored := map[string]int{}
 	last := map[string]int{} // by key
+	faults := complaints{t: p.t}
 	for _, rec := range r.Records {
 		id := stage.Header(rec, "notify-id")
 		mirrored[id]++
 		place, sent := p.load.Place(id)
 		if !sent {
-			p.t.Errorf("the mirror has %s, which nobody sent", id)
+			faults.say("the mirror has %s, which nobody sent", id)
 			continue
 		}
 		if before, seen := last[place.Key]; seen && place.N <= before {
-			p.t.Errorf("key %s: message %d is behind message %d in partition %d", place.Key, place.N, before, rec.Partition)
+			faults.say("key %s: message %d is behind message %d in partition %d", place.Key, place.N, before, rec.Partition)
 		}
 		last[place.Key] = place.N
 	}
 	for _, i := range inserts {
 		if mirrored[i.ID] != 1 {
-			p.t.Errorf("message %s was stored and is %d times in the mirror", i.ID, mirrored[i.ID])
+			faults.say("message %s was stored and is %d times in the mirror", i.ID, mirrored[i.ID])
 		}
 	}
 	for _, id := range acked {
 		if mirrored[id] != 1 {
-			p.t.Errorf("message %s was acknowledged and is %d times in the mirror", id, mirrored[id])
+			faults.say("message %s was acknowledged and is %d times in the mirror", id, mirrored[id])
 		}
 	}
 	p.t.Logf("%d messages acknowledged, %d stored, %d records", len(acked), len(inserts), len(r.Records))
