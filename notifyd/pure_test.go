@@ -128,6 +128,30 @@ type countingSink struct{ n int }
 
 func (s *countingSink) put(*publish) bool { s.n++; return true }
 
+func TestUnkeyedMessagesShareShardsInRunsAndSpreadEvenly(t *testing.T) {
+	sinks := []sink{&countingSink{}, &countingSink{}, &countingSink{}}
+	r := newRoute(sinks)
+	var last sink
+	changes := 0
+	const rounds = 10
+	for range rounds * unkeyedRun * len(sinks) {
+		s := r.pick("t", "")
+		if s != last {
+			changes++
+		}
+		s.put(nil)
+		last = s
+	}
+	if most := rounds*len(sinks) + 1; changes > most {
+		t.Errorf("%d changes of the shard, want at most %d", changes, most)
+	}
+	for i, s := range sinks {
+		if n := s.(*countingSink).n; n < (rounds-1)*unkeyedRun || n > (rounds+1)*unkeyedRun {
+			t.Errorf("shard %d got %d messages, want about %d", i, n, rounds*unkeyedRun)
+		}
+	}
+}
+
 func TestANewRouteWaitsForWhatWasRoutedByTheOldOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRouter()

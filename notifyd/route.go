@@ -13,8 +13,12 @@ type sink interface {
 	put(p *publish) bool
 }
 
+// unkeyedRun is how many unkeyed messages in a row go to one sink: publishers that wait for
+// each answer share a commit then, instead of making one in every shard.
+const unkeyedRun = 32
+
 // A route is one set of sinks. Keyed messages go by their key, so one key keeps to one sink
-// while the set is the same.
+// while the set is the same. Unkeyed ones go round, in runs.
 type route struct {
 	sinks []sink
 	turn  atomic.Uint64
@@ -42,7 +46,7 @@ func (r *route) pick(topic, key string) sink {
 	case n == 0:
 		return nil
 	case key == "":
-		return r.sinks[r.turn.Add(1)%n]
+		return r.sinks[r.turn.Add(1)/unkeyedRun%n]
 	}
 	h := fnv.New64a()
 	h.Write([]byte(topic))
