@@ -28,6 +28,9 @@
 //
 //   - Without a subscription a message is deleted as soon as it is stored, so publish rates
 //     include the deletes. The raw inserts have none.
+//   - Streams publish keyed messages, which stay with the shard of their key. Unary calls
+//     publish unkeyed ones, as a caller who wants no order does.
+//   - Raw inserts go to four tables, one for each connection: the most that the server takes.
 //   - Both sides of a pair begin with empty tables and a server that has purged what the run
 //     before deleted.
 //   - Each run of catch-up reads the same binlog, and has an empty Kafka of its own: so each

@@ -131,7 +131,7 @@ func (b *bench) unary(ctx context.Context, addr string, n int, count *atomic.Int
 		}
 		g.Go(func() error {
 			defer c.close()
-			s := newMessages(i)
+			s := newMessages(i).withoutKeys()
 			for work.Err() == nil {
 				// A publish that was begun is waited for.
 				if err := c.publish(context.WithoutCancel(ctx), s.message()); err != nil {

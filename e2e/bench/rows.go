@@ -19,8 +19,9 @@ const bodyBytes = 512
 // messages makes messages: 1,000 keys, one header, a body of 512 bytes that is part JSON and
 // part noise. Two of one seed make the same messages.
 type messages struct {
-	random *rand.Rand
-	n      int
+	random  *rand.Rand
+	n       int
+	unkeyed bool
 }
 
 func newMessages(seed int) *messages {
@@ -32,7 +33,18 @@ func headers() (map[string]string, []byte) {
 	return map[string]string{"kind": "trade"}, []byte(`{"kind":"trade"}`)
 }
 
-func (s *messages) key() string { return fmt.Sprintf("account-%d", s.random.IntN(1000)) }
+// withoutKeys makes messages that have no key.
+func (s *messages) withoutKeys() *messages {
+	s.unkeyed = true
+	return s
+}
+
+func (s *messages) key() string {
+	if s.unkeyed {
+		return ""
+	}
+	return fmt.Sprintf("account-%d", s.random.IntN(1000))
+}
 
 func (s *messages) body() []byte {
 	s.n++
