@@ -3,10 +3,12 @@ package e2e
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"notifymirror/e2e/stage"
 )
@@ -174,20 +176,17 @@ func (p *play) freezeInTransaction(b *stage.Program) {
 	p.t.Fatalf("%s never froze inside a transaction", b.ID)
 }
 
-// openTransactions counts those of a frozen broker's write connections that stay open: the
+// openTransactions counts the shards of a frozen broker whose epoch row stays locked: the
 // server may still be at work on what was sent before.
 func (p *play) openTransactions(b *stage.Program) (open int) {
 	p.t.Helper()
 	frozen := time.Now()
 	stage.Eventually(p.t, 5*time.Second, "transactions counted", func() error {
 		open = 0
-		for _, id := range p.connections(b) {
-			var n int
-			err := p.db.QueryRowContext(p.t.Context(), "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = ?", id).Scan(&n)
-			if err != nil {
-				return err // MySQL cannot show the text of a statement with binary parts
+		for shard := range p.shards {
+			if p.locked(shard, b) {
+				open++
 			}
-			open += n
 		}
 		if open > 0 && time.Since(frozen) < 300*time.Millisecond {
 			return fmt.Errorf("%d are open", open)
@@ -197,27 +196,32 @@ func (p *play) openTransactions(b *stage.Program) (open int) {
 	return open
 }
 
-func (p *play) connections(b *stage.Program) (ids []int64) {
+// locked tells whether a broker owns a shard, and a transaction has its epoch row.
+func (p *play) locked(shard int, owner *stage.Program) bool {
 	p.t.Helper()
-	rows, err := p.db.QueryContext(p.t.Context(), "SELECT connections FROM lease WHERE owner = ?", b.ID)
+	tx, err := p.db.BeginTx(p.t.Context(), nil)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var text string
-		var list []struct{ ID int64 }
-		if err := rows.Scan(&text); err != nil {
-			p.t.Fatal(err)
-		}
-		if err := json.Unmarshal([]byte(text), &list); err != nil {
-			p.t.Fatalf("%s: %v", text, err)
-		}
-		for _, c := range list {
-			ids = append(ids, c.ID)
-		}
+	defer tx.Rollback()
+	var id string
+	if err := tx.QueryRow("SELECT owner FROM lease WHERE shard = ?", shard).Scan(&id); err != nil {
+		p.t.Fatal(err)
 	}
-	return ids
+	if id != owner.ID {
+		return false
+	}
+	var epoch int64
+	err = tx.QueryRow("SELECT epoch FROM epoch WHERE shard = ? FOR UPDATE NOWAIT", shard).Scan(&epoch)
+	var refused *mysql.MySQLError
+	const mysqlNoWait, mariadbNoWait = 3572, 1205
+	if errors.As(err, &refused) && (refused.Number == mysqlNoWait || refused.Number == mariadbNoWait) {
+		return true
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return false
 }
 
 // audit ends the load and settles the accounts.
