@@ -28,14 +28,19 @@ func page[T any](items []T, name func(T) string, after string, limit uint32) (cu
 		start++
 	}
 	items = items[start:]
-	most := defaultListLimit
-	if limit > 0 && int(limit) < most {
-		most = int(limit)
-	}
+	most := listLimit(limit)
 	if len(items) <= most {
 		return items, ""
 	}
 	return items[:most], name(items[most-1])
+}
+
+// listLimit is the length of a list for which limit was asked.
+func listLimit(limit uint32) int {
+	if limit > 0 && limit < defaultListLimit {
+		return int(limit)
+	}
+	return defaultListLimit
 }
 
 func topicProto(t store.Topic) *notifyv1.Topic {
@@ -180,7 +185,7 @@ func (b *Broker) AddSubscription(ctx context.Context, req *connect.Request[notif
 		return nil, rpcError(err)
 	}
 	if b.cfg.AutoCreateTopics {
-		if _, err := b.topic(ctx, s.GetTopic()); err != nil {
+		if _, err := b.findTopic(ctx, s.GetTopic()); err != nil {
 			return nil, rpcError(err)
 		}
 	}

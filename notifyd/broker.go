@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"notifymirror/notifyd/api/notify/v1/notifyv1connect"
+	"notifymirror/notifyd/egress"
 	"notifymirror/notifyd/message"
 	"notifymirror/notifyd/store"
 )
@@ -54,11 +55,19 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 	}
 	clock := newStoreClock(time.Now())
 	c := &core{cfg: cfg, log: deps.Logger, metrics: newMetrics(deps.Registerer), clock: clock, registry: &registry{},
-		hub:   newHub(time.Duration(cfg.AckWait), clock),
-		retry: retryPolicy{min: time.Duration(cfg.RetryMin), max: time.Duration(cfg.RetryMax)}}
+		hub:       newHub(time.Duration(cfg.AckWait), clock),
+		producers: newProducers(),
+		retry:     retryPolicy{min: time.Duration(cfg.RetryMin), max: time.Duration(cfg.RetryMax)}}
+	networks, err := egress.ParseNetworks(cfg.CallbackNetworks)
+	if err != nil {
+		return nil, err
+	}
+	c.callbacks = &callbacks{http: egress.NewGuard(networks).Client(callbackTimeout)}
 	deps.Registerer.MustRegister(newFlightCollector(c))
-	return &Broker{core: c, version: deps.Version, memory: semaphore.NewWeighted(int64(cfg.PublishMemory)),
-		router: newRouter(), stopping: make(chan struct{})}, nil
+	b := &Broker{core: c, version: deps.Version, memory: semaphore.NewWeighted(int64(cfg.PublishMemory)),
+		router: newRouter(), stopping: make(chan struct{})}
+	c.decided, c.topic = b.decideAnywhere, b.findTopic
+	return b, nil
 }
 
 // Run serves until ctx is done, then hands its shards over and ends its streams. The schema
@@ -106,7 +115,7 @@ func (b *Broker) serve(ctx context.Context, listener net.Listener) error {
 	var all errgroup.Group
 	all.Go(func() error { b.hub.run(work, settleAfter); return nil })
 	all.Go(func() error { b.forward.run(work); return nil })
-	all.Go(func() error { b.forgetKeys(ctx); return nil })
+	all.Go(func() error { b.forget(ctx); return nil })
 	all.Go(func() error { b.becomeReady(ctx); return nil })
 	failed := make(chan error, 1)
 	all.Go(func() error {
@@ -136,6 +145,7 @@ func (b *Broker) serve(ctx context.Context, listener net.Listener) error {
 		server.Close()
 	}
 	end()
+	b.callbacks.all.Wait()
 	return errors.Join(err, all.Wait())
 }
 
@@ -191,9 +201,12 @@ func (b *Broker) reroute(ctx context.Context) {
 
 func (o *owner) put(p *publish) bool { return o.queue.put(p) }
 
-// forgetKeys deletes idempotency keys whose window is over, in bounded batches, as long as
-// this broker owns shard 0.
-func (b *Broker) forgetKeys(ctx context.Context) {
+// decisionsKept is how long repeats of a decision are answered.
+const decisionsKept = 24 * time.Hour
+
+// forget deletes idempotency keys whose window is over and decisions older than 24 h, in
+// bounded batches, as long as this broker owns shard 0.
+func (b *Broker) forget(ctx context.Context) {
 	const period, most = 10 * time.Second, 1000
 	t := time.NewTicker(period)
 	defer t.Stop()
@@ -203,14 +216,21 @@ func (b *Broker) forgetKeys(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		for b.keeper.owner(0) != nil && ctx.Err() == nil {
-			n, err := b.keeper.st.ForgetKeys(ctx, most)
-			if err != nil {
-				b.metrics.storeErrors.WithLabelValues(b.keeper.st.Name, "forget_keys").Inc()
-			}
-			if err != nil || n < most {
-				break
-			}
+		b.forgetAll(ctx, "forget_keys", most, b.keeper.st.ForgetKeys)
+		b.forgetAll(ctx, "forget_decisions", most, func(ctx context.Context, most int) (int64, error) {
+			return b.keeper.st.ForgetDecisions(ctx, decisionsKept.Microseconds(), most)
+		})
+	}
+}
+
+func (b *Broker) forgetAll(ctx context.Context, op string, most int, some func(context.Context, int) (int64, error)) {
+	for b.keeper.owner(0) != nil && ctx.Err() == nil {
+		n, err := some(ctx, most)
+		if err != nil {
+			b.metrics.storeErrors.WithLabelValues(b.keeper.st.Name, op).Inc()
+		}
+		if err != nil || n < int64(most) {
+			return
 		}
 	}
 }

@@ -20,7 +20,7 @@ const (
 // are not committed must fail too.
 type line struct{ broken atomic.Bool }
 
-// A publish is one message on its way into the store.
+// A publish is one message, half or decision on its way into the store.
 type publish struct {
 	item store.Item
 	size int
@@ -35,8 +35,15 @@ type publish struct {
 }
 
 func newPublish(item store.Item, l *line) *publish {
-	return &publish{item: item, size: item.Msg.Size(), line: l, done: make(chan struct{})}
+	p := &publish{item: item, size: decisionSize, line: l, done: make(chan struct{})}
+	if item.Msg != nil {
+		p.size = item.Msg.Size()
+	}
+	return p
 }
+
+// decisionSize is about the memory of a decision, in bytes.
+const decisionSize = 512
 
 func (p *publish) stored(id uuid.UUID, dup bool) {
 	p.id, p.dup = id, dup

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"notifymirror/notifyd/egress"
 	"notifymirror/notifyd/message"
 )
 
@@ -49,6 +50,15 @@ type Config struct {
 	RetryMax Duration `yaml:"retry_max"`
 	// DedupWindow is how long an idempotency key is remembered. Default 24 h.
 	DedupWindow Duration `yaml:"dedup_window"`
+	// CheckAfter is when a half that nobody decided is asked about first; each further check
+	// waits twice as long, up to CheckMax. Default 30 s and 10 min.
+	CheckAfter Duration `yaml:"check_after"`
+	CheckMax   Duration `yaml:"check_max"`
+	// CheckBudget is how many times a half is asked about before it is parked. Default 15.
+	CheckBudget int `yaml:"check_budget"`
+	// CallbackNetworks are networks (CIDR) beyond the public internet that callback URLs may
+	// lead to. Default none: loopback, private and other special addresses are refused.
+	CallbackNetworks []string `yaml:"callback_networks"`
 	// LeaseTime is how long a shard stays with an owner that does not renew. Default 6 s.
 	LeaseTime Duration `yaml:"lease_time"`
 }
@@ -83,6 +93,9 @@ const (
 	DefaultRetryMax       = 10 * time.Minute
 	DefaultDedupWindow    = 24 * time.Hour
 	DefaultLeaseTime      = 6 * time.Second
+	DefaultCheckAfter     = 30 * time.Second
+	DefaultCheckMax       = 10 * time.Minute
+	DefaultCheckBudget    = 15
 )
 
 // complete fills the defaults in and reports every problem at once.
@@ -111,6 +124,11 @@ func (c Config) complete() (Config, error) {
 	fill(&c.RetryMax, DefaultRetryMax)
 	fill(&c.DedupWindow, DefaultDedupWindow)
 	fill(&c.LeaseTime, DefaultLeaseTime)
+	fill(&c.CheckAfter, DefaultCheckAfter)
+	fill(&c.CheckMax, DefaultCheckMax)
+	if c.CheckBudget == 0 {
+		c.CheckBudget = DefaultCheckBudget
+	}
 	return c, errors.Join(c.check()...)
 }
 
@@ -147,6 +165,15 @@ func (c Config) check() (problems []error) {
 		if time.Duration(d) < 100*time.Millisecond {
 			bad(key, "%s is below 100ms", time.Duration(d))
 		}
+	}
+	if c.CheckBudget < 0 {
+		bad("check_budget", "%d is negative", c.CheckBudget)
+	}
+	if c.CheckAfter > c.CheckMax {
+		bad("check_after", "%s is above check_max, %s", time.Duration(c.CheckAfter), time.Duration(c.CheckMax))
+	}
+	if _, err := egress.ParseNetworks(c.CallbackNetworks); err != nil {
+		bad("callback_networks", "%s", err)
 	}
 	if time.Duration(c.LeaseTime) < time.Second {
 		bad("lease_time", "%s is below 1s", time.Duration(c.LeaseTime))

@@ -15,12 +15,18 @@
 //	drain     drain.go                due pending rows and unread messages come back
 //	retry     retry.go                when a failed delivery is due again
 //
+// Two other ways lead to the same INSERT. A half message (half.go) is prepared, then committed or
+// rolled back; one that nobody decides is asked about (check.go) over the streams of its
+// producer group (producers.go, checkback.go) or at a URL (callback.go). An outbox row is
+// what an application inserts in a transaction of its own; the owner of shard 0 relays it (relay.go).
+//
 // lease.go holds the shards, doubt.go learns the outcome of a lost COMMIT. Package shard is the
 // pure core of all this, package store its SQL, package message what a message may be.
 //
-// A shard that this broker owns is an owner (owner.go) with three goroutines: the inserter is
+// A shard that this broker owns is an owner (owner.go) with a few goroutines: the inserter is
 // the only one that inserts messages, the settler the only one that deletes them or touches
-// pending rows, the reader only reads. A keeper (lease.go) has one goroutine that renews
+// pending rows, the reader only reads, the checker asks about halves, and in shard 0 the relay
+// feeds the inserter from the outbox. A keeper (lease.go) has one goroutine that renews
 // leases, and never waits for anything else, and one that takes and hands over shards.
 //
 // What is not obvious:
@@ -36,5 +42,9 @@
 //     repeats; safety comes from the epoch row alone.
 //   - A group with nobody attached is a fact about the group, not an error of its messages:
 //     they become pending rows that were not attempted, and leave memory.
+//   - A half may stand in two shards, when its Prepare was sent again through another broker. Its
+//     decision is one row of its id, so whichever copy is decided second is only deleted.
+//   - The relay reads the outbox from the start every 50 ms: a row becomes visible when its
+//     transaction commits, which may be long after rows with a higher seq.
 //   - Settling waits for up to 50 ms so that deletes come in batches. Nobody waits for it.
 package notifyd

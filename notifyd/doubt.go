@@ -62,7 +62,8 @@ func (k *keeper) takeAgain(ctx, work context.Context, o *owner) (*owner, error) 
 }
 
 // resolve answers a batch by what the range holds now. The epoch was this broker's own until
-// the new one began, and nobody has deleted since: absent means that it was rolled back.
+// the new one began, and nobody has deleted since: absent means that it was rolled back. What
+// was prepared or decided leaves no trace in the range; it can be sent again either way.
 func (d *doubt) resolve(present map[shard.Pos]uuid.UUID) {
 	there := map[uuid.UUID]bool{}
 	for _, id := range present {
@@ -70,8 +71,8 @@ func (d *doubt) resolve(present map[shard.Pos]uuid.UUID) {
 	}
 	var failed []*publish
 	for _, p := range d.batch {
-		if there[p.item.Msg.ID] {
-			p.stored(p.item.Msg.ID, false)
+		if m := p.item.Msg; m != nil && there[m.ID] {
+			p.stored(m.ID, false)
 		} else {
 			failed = append(failed, p)
 		}

@@ -25,8 +25,12 @@ func traits(reason notifyv1.Reason) (code connect.Code, retryable bool) {
 	switch reason {
 	case notifyv1.Reason_REASON_INVALID, notifyv1.Reason_REASON_TOO_LARGE:
 		return connect.CodeInvalidArgument, false
-	case notifyv1.Reason_REASON_UNKNOWN_TOPIC, notifyv1.Reason_REASON_UNKNOWN_GROUP:
+	case notifyv1.Reason_REASON_UNKNOWN_TOPIC, notifyv1.Reason_REASON_UNKNOWN_GROUP, notifyv1.Reason_REASON_UNKNOWN_HALF:
 		return connect.CodeNotFound, false
+	case notifyv1.Reason_REASON_NOT_YOURS:
+		return connect.CodePermissionDenied, false
+	case notifyv1.Reason_REASON_DECIDED_OTHERWISE:
+		return connect.CodeFailedPrecondition, false
 	case notifyv1.Reason_REASON_CONFLICT, notifyv1.Reason_REASON_ALREADY_EXISTS:
 		return connect.CodeAlreadyExists, false
 	case notifyv1.Reason_REASON_OVERLOADED:
@@ -89,7 +93,23 @@ func rpcError(err error) *connect.Error {
 	return out
 }
 
+// halfProblem explains why a half was not decided or prepared.
+func halfProblem(err error) *apiError {
+	switch {
+	case errors.Is(err, store.ErrUnknownHalf):
+		return newError(notifyv1.Reason_REASON_UNKNOWN_HALF, "%s: it was never prepared, or it was decided more than 24 h ago", err)
+	case errors.Is(err, store.ErrDecidedOtherwise):
+		return newError(notifyv1.Reason_REASON_DECIDED_OTHERWISE, "%s was taken first, and stays", err)
+	case errors.Is(err, store.ErrNotYours):
+		return newError(notifyv1.Reason_REASON_NOT_YOURS, "%s, which alone may decide it", err)
+	}
+	return newError(notifyv1.Reason_REASON_INTERNAL, "%s", err)
+}
+
 func conflict(p *publish, first uuid.UUID) *apiError {
+	if p.item.Prepare != nil {
+		return newError(notifyv1.Reason_REASON_CONFLICT, "a half with id %s was prepared with another content or producer group", first)
+	}
 	return newError(notifyv1.Reason_REASON_CONFLICT,
 		"idempotency key %q of topic %q was used with another content by message %s", p.item.IdempotencyKey, p.item.Msg.Topic, first)
 }

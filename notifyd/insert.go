@@ -26,6 +26,11 @@ func (o *owner) insertLoop(ctx context.Context) error {
 		case <-o.releasing:
 			o.queue.close()
 		case <-o.queue.ready:
+		case w := <-o.relays:
+			if err := o.doRelay(ctx, w); err != nil {
+				return err
+			}
+			continue
 		case <-idle.C:
 			if err := o.inserts.Ping(ctx); err != nil {
 				return err
@@ -45,6 +50,38 @@ func (o *owner) insertLoop(ctx context.Context) error {
 	}
 }
 
+// try runs an insert transaction, again after locks, and closes the slot unless the outcome
+// is unknown. A transaction that was begun is finished, also when the broker stops.
+func (o *owner) try(ctx context.Context, transaction func(context.Context) (store.Fence, error)) (fence store.Fence, err error) {
+	for range insertTries {
+		fence, err = transaction(context.WithoutCancel(ctx))
+		if errors.Is(err, store.ErrUnknown) {
+			return fence, err
+		}
+		o.mu.Lock()
+		if err == nil {
+			o.slot.Commit()
+		} else {
+			o.slot.Rollback()
+		}
+		o.mu.Unlock()
+		if err == nil || !store.Retryable(err) {
+			break
+		}
+	}
+	if err == nil {
+		o.clock.set(fence.Now)
+	}
+	return fence, err
+}
+
+// begin gives positions to a transaction.
+func (o *owner) begin(rows int) (shard.Pos, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.slot.Begin(rows)
+}
+
 // insert stores one batch and answers it. Its error ends the ownership.
 func (o *owner) insert(ctx context.Context, batch []*publish) error {
 	items := make([]store.Item, len(batch))
@@ -55,55 +92,36 @@ func (o *owner) insert(ctx context.Context, batch []*publish) error {
 	rows := 0
 	in := &store.Insert{Shard: o.no, Epoch: o.epoch, Items: items, Window: time.Duration(o.cfg.DedupWindow).Microseconds(),
 		Begin: func(n int) (pos shard.Pos, err error) {
-			o.mu.Lock()
-			defer o.mu.Unlock()
-			first, err = o.slot.Begin(n)
+			first, err = o.begin(n)
 			rows = n
 			return first, err
 		}}
-	var fence store.Fence
 	var verdicts []store.Verdict
-	var err error
-	for try := 0; try < insertTries; try++ {
+	fence, err := o.try(ctx, func(ctx context.Context) (fence store.Fence, err error) {
 		first, rows, in.Batch = 0, 0, store.NewBatch()
-		// A publish that was begun is finished, also when the broker stops.
-		fence, verdicts, err = o.inserts.Insert(context.WithoutCancel(ctx), in)
-		if err == nil || errors.Is(err, store.ErrUnknown) {
-			break
-		}
-		o.mu.Lock()
-		o.slot.Rollback()
-		o.mu.Unlock()
-		if !store.Retryable(err) {
-			break
-		}
-	}
+		fence, verdicts, err = o.inserts.Insert(ctx, in)
+		return fence, err
+	})
 	if err != nil {
 		return o.insertFailed(batch, err, first, rows)
 	}
-	o.clock.set(fence.Now)
-	o.metrics.batchRows.WithLabelValues("insert").Observe(float64(rows))
-	deliveries := o.committed(fence, items, verdicts)
-	o.answer(batch, verdicts)
-	o.hub.offer(o.flights(deliveries))
-	if fence.Version > o.registry.load().Version {
-		if err := o.refresh(ctx); err != nil {
-			o.log.Warn("registry cannot be read", "store", o.st.Name, "err", err)
-		}
-	}
-	return nil
-}
-
-func (o *owner) committed(fence store.Fence, items []store.Item, verdicts []store.Verdict) []shard.Delivery {
 	stored := make([]shard.Stored, 0, len(items))
 	for i, v := range verdicts {
 		if v.Pos != 0 {
 			stored = append(stored, shard.Stored{Pos: v.Pos, Msg: items[i].Msg})
 		}
 	}
+	deliveries := o.committed(fence, stored)
+	o.answer(batch, items, verdicts)
+	o.exchanged(ctx, fence, deliveries)
+	return nil
+}
+
+// committed takes stored messages for delivery.
+func (o *owner) committed(fence store.Fence, stored []shard.Stored) []shard.Delivery {
+	o.metrics.batchRows.WithLabelValues("insert").Observe(float64(len(stored)))
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.slot.Commit()
 	ds := o.ledger.Committed(fence.Now, stored, o.deliveryFull())
 	o.count()
 	if _, _, paging := o.ledger.Page(); paging {
@@ -113,20 +131,52 @@ func (o *owner) committed(fence store.Fence, items []store.Item, verdicts []stor
 	return ds
 }
 
-func (o *owner) answer(batch []*publish, verdicts []store.Verdict) {
-	for i, p := range batch {
-		v := verdicts[i]
-		switch {
-		case v.Pos != 0:
-			o.metrics.published.WithLabelValues(p.item.Msg.Topic, "plain").Inc()
-			o.metrics.publishedBytes.WithLabelValues(p.item.Msg.Topic).Add(float64(contentSize(p.item.Msg)))
-			p.stored(p.item.Msg.ID, false)
-		case v.Conflict:
-			p.fail(conflict(p, v.First))
-		default:
-			p.stored(v.First, true)
+// exchanged pushes deliveries, and takes a newer registry that the fence told of.
+func (o *owner) exchanged(ctx context.Context, fence store.Fence, ds []shard.Delivery) {
+	o.hub.offer(o.flights(ds))
+	if fence.Version > o.registry.load().Version {
+		if err := o.refresh(ctx); err != nil {
+			o.log.Warn("registry cannot be read", "store", o.st.Name, "err", err)
 		}
 	}
+}
+
+func (o *owner) answer(batch []*publish, items []store.Item, verdicts []store.Verdict) {
+	for i, p := range batch {
+		v := verdicts[i]
+		if d := p.item.Decide; d != nil && v.Problem == nil && !v.Repeated {
+			o.metrics.finished.WithLabelValues(items[i].Msg.Topic, outcome(d)).Inc()
+		}
+		switch {
+		case v.Problem != nil:
+			p.fail(halfProblem(v.Problem))
+		case v.Conflict:
+			p.fail(conflict(p, v.First))
+		case v.Pos != 0:
+			m := items[i].Msg
+			o.metrics.published.WithLabelValues(m.Topic, p.kind()).Inc()
+			o.metrics.publishedBytes.WithLabelValues(m.Topic).Add(float64(contentSize(m)))
+			p.stored(m.ID, v.Repeated)
+		default:
+			p.stored(v.First, v.Repeated)
+		}
+	}
+}
+
+// outcome is the metric's label of a decision.
+func outcome(d *store.Decide) string {
+	if d.Group == "" {
+		return "manual"
+	}
+	return d.Decision.String()
+}
+
+// kind is the metric's label of what the publish becomes.
+func (p *publish) kind() string {
+	if p.item.Prepare != nil || p.item.Decide != nil {
+		return "half"
+	}
+	return "plain"
 }
 
 // insertFailed answers a batch that was not committed, or leaves it in doubt.

@@ -20,6 +20,9 @@ type metrics struct {
 	subscribers     *prometheus.GaugeVec     // group, transport
 	shardOwned      *prometheus.GaugeVec     // store, shard
 	takeovers       *prometheus.CounterVec   // store
+	finished        *prometheus.CounterVec   // topic, outcome
+	outboxRejected  *prometheus.CounterVec   // store
+	checks          *prometheus.CounterVec   // topic, result
 	storeUp         *prometheus.GaugeVec     // store
 	storeErrors     *prometheus.CounterVec   // store, op
 	batchRows       *prometheus.HistogramVec // op
@@ -53,6 +56,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		subscribers:     gauge("notify_subscribers_connected", "Live streams of consumers.", "group", "transport"),
 		shardOwned:      gauge("notify_shard_owned", "1 while this broker owns the shard.", "store", "shard"),
 		takeovers:       counter("notify_shard_takeovers_total", "Shards taken by this broker.", "store"),
+		finished:        counter("notify_transactions_finished_total", "Halves decided; manual: by an operator.", "topic", "outcome"),
+		outboxRejected:  counter("notify_outbox_rejected_total", "Outbox rows that could not be relayed.", "store"),
+		checks:          counter("notify_transaction_checks_total", "Answers to checks of halves, by topic for callbacks; no_producer: nobody to ask, not counted against the budget.", "topic", "result"),
 		storeUp:         gauge("notify_store_up", "1 while the store answers.", "store"),
 		storeErrors:     counter("notify_store_errors_total", "Statements that failed, by what they were for.", "store", "op"),
 		batchRows: histogram("notify_store_batch_rows", "Rows in one transaction.",

@@ -21,13 +21,19 @@ const settleAfter = 5 * time.Second
 
 // core is what every part of a broker works with.
 type core struct {
-	cfg      Config
-	log      *slog.Logger
-	metrics  *metrics
-	clock    *storeClock
-	registry *registry
-	hub      *hub
-	retry    retryPolicy
+	cfg       Config
+	log       *slog.Logger
+	metrics   *metrics
+	clock     *storeClock
+	registry  *registry
+	hub       *hub
+	producers *producers
+	callbacks *callbacks
+	// topic finds a declared topic, or declares it where that is configured.
+	topic func(context.Context, string) (store.Topic, error)
+	// decided takes a decision that a callback gave.
+	decided func(context.Context, handle, string, store.Decision) error
+	retry   retryPolicy
 	// unsettledBytes is the memory of messages kept for delivery, over all shards.
 	unsettledBytes atomic.Int64
 }
@@ -51,6 +57,7 @@ type owner struct {
 	// leaseEnd is the local instant until which the lease surely holds, in nanoseconds since the clock's start.
 	leaseEnd atomic.Int64
 
+	relays     chan relayWork
 	readWake   chan struct{}
 	settleWake chan struct{}
 	releasing  chan struct{} // closed: hand the shard over
@@ -67,7 +74,7 @@ type owner struct {
 	written []flightGroup        // busy ones whose outcome is committed; see forgetWritten
 	drains  map[int32]*drain
 
-	settleTrouble, readTrouble trouble // each of one loop
+	settleTrouble, readTrouble, checkTrouble, relayTrouble trouble // each of one loop
 
 	// doubt is the batch whose COMMIT has an unknown outcome, for the lease manager.
 	doubt *doubt
@@ -102,7 +109,7 @@ func newOwner(c *core, st *store.Store, no int, t store.Taken, v *view, inserts,
 	return &owner{
 		core: c, st: st, storeID: uuid.MustParse(st.StoreID), no: no, epoch: t.Epoch,
 		inserts: inserts, settles: settles,
-		queue:    newBatchQueue(),
+		queue: newBatchQueue(), relays: make(chan relayWork),
 		readWake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1),
 		releasing: make(chan struct{}), inserted: make(chan struct{}), lost: make(chan struct{}),
 		slot:   shard.NewSlot(t.Epoch),
@@ -123,6 +130,8 @@ func (o *owner) run(ctx context.Context) error {
 	g.Go(func() error { defer close(o.inserted); return o.insertLoop(ctx) })
 	g.Go(func() error { return o.settleLoop(ctx) })
 	g.Go(func() error { return o.readLoop(ctx) })
+	g.Go(func() error { return o.checkLoop(ctx) })
+	g.Go(func() error { return o.relayLoop(ctx) })
 	g.Go(func() error {
 		select {
 		case <-o.lost:

@@ -36,7 +36,7 @@ func (b *Broker) Publish(ctx context.Context, req *connect.Request[notifyv1.Publ
 	if !b.memory.TryAcquire(int64(p.size)) {
 		return nil, rpcError(b.refused(req.Msg, overloaded(int64(b.cfg.PublishMemory))))
 	}
-	if err := b.submit(ctx, p, req.Header().Get(forwardedHeader) != ""); err != nil {
+	if _, err := b.submit(ctx, p, req.Header().Get(forwardedHeader) != ""); err != nil {
 		return nil, rpcError(b.refused(req.Msg, err))
 	}
 	select {
@@ -93,7 +93,7 @@ func (b *Broker) accept(ctx context.Context, req *notifyv1.PublishRequest, l *li
 	if err := m.Validate(int(b.cfg.MaxBodyBytes)); err != nil {
 		return nil, err
 	}
-	topic, err := b.topic(ctx, m.Topic)
+	topic, err := b.findTopic(ctx, m.Topic)
 	if err != nil {
 		return nil, err
 	}
@@ -128,8 +128,8 @@ func fromRequest(req *notifyv1.PublishRequest) (*message.Message, error) {
 	return m, err
 }
 
-// topic finds a declared topic, declaring it first when the broker is configured to.
-func (b *Broker) topic(ctx context.Context, name string) (store.Topic, error) {
+// findTopic finds a declared topic, declaring it first when the broker is configured to.
+func (b *Broker) findTopic(ctx context.Context, name string) (store.Topic, error) {
 	if t, ok := b.registry.load().Topics[name]; ok {
 		return t, nil
 	}
@@ -154,27 +154,31 @@ func (b *Broker) topic(ctx context.Context, name string) (store.Topic, error) {
 	return store.Topic{}, unknownTopic(name)
 }
 
-// submit hands an accepted publish, whose memory is acquired, to a sink. After an error the
+// submit hands an accepted publish, whose memory is acquired, to a sink, which it returns. After an error the
 // memory is given back; without one the publish will be answered.
-func (b *Broker) submit(ctx context.Context, p *publish, forwarded bool) error {
+func (b *Broker) submit(ctx context.Context, p *publish, forwarded bool) (sink, error) {
 	r, err := b.router.enter(ctx)
 	if err != nil {
 		b.memory.Release(int64(p.size))
-		return err
+		return nil, err
 	}
 	p.release = func() {
 		r.release()
 		b.memory.Release(int64(p.size))
 	}
-	s := r.pick(p.item.Msg.Topic, p.item.Msg.Key)
+	var topic, key string
+	if m := p.item.Msg; m != nil {
+		topic, key = m.Topic, m.Key
+	}
+	s := r.pick(topic, key)
 	_, forwards := s.(*forwarder)
 	switch {
 	case s == nil || forwards && forwarded:
 		p.release()
-		return newError(notifyv1.Reason_REASON_UNAVAILABLE, "this broker has no shard: try another one, or again")
+		return nil, newError(notifyv1.Reason_REASON_UNAVAILABLE, "this broker has no shard: try another one, or again")
 	case !s.put(p):
 		p.release()
-		return shardMoved()
+		return nil, shardMoved()
 	}
-	return nil
+	return s, nil
 }

@@ -111,7 +111,10 @@ func (r *lineReader) accept(ctx context.Context, req *notifyv1.PublishRequest) b
 	if err := r.b.memory.Acquire(ctx, int64(p.size)); err != nil {
 		return false
 	}
-	return r.add(p, func() error { return r.b.submit(ctx, p, r.forwarded) })
+	return r.add(p, func() error {
+		_, err := r.b.submit(ctx, p, r.forwarded)
+		return err
+	})
 }
 
 // refusedPublish carries the error of a message that goes nowhere.

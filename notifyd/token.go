@@ -31,7 +31,10 @@ type token struct {
 	attempt int
 }
 
-var errToken = errors.New("ack token is not one of this product's")
+var (
+	errToken  = errors.New("ack token is not one of this product's")
+	errHandle = errors.New("not a handle that Prepare returned")
+)
 
 func (t token) encode() []byte {
 	b := make([]byte, 0, tokenSize)

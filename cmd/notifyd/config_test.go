@@ -49,6 +49,8 @@ func TestReferenceConfigurationLoadsAndHoldsEveryKey(t *testing.T) {
 		PublishMemory: notifyd.DefaultPublishMemory, DeliveryMemory: notifyd.DefaultDeliveryMemory,
 		AckWait: notifyd.Duration(notifyd.DefaultAckWait), RetryMin: notifyd.Duration(notifyd.DefaultRetryMin),
 		RetryMax: notifyd.Duration(notifyd.DefaultRetryMax), DedupWindow: notifyd.Duration(notifyd.DefaultDedupWindow),
+		CheckAfter: notifyd.Duration(notifyd.DefaultCheckAfter), CheckMax: notifyd.Duration(notifyd.DefaultCheckMax),
+		CheckBudget: notifyd.DefaultCheckBudget, CallbackNetworks: []string{},
 		LeaseTime: notifyd.Duration(notifyd.DefaultLeaseTime),
 	}
 	if !reflect.DeepEqual(c.Broker, defaults) {

@@ -47,8 +47,9 @@ func hasCode(err error, codes ...uint16) bool {
 	return false
 }
 
-// Retryable reports whether the same transaction may succeed if sent again.
-func Retryable(err error) bool { return hasCode(err, codeLockTimeout, codeDeadlock) }
+// Retryable reports whether the same transaction may succeed if sent again. A duplicate is
+// one: of a decision that another broker was taking at the same time.
+func Retryable(err error) bool { return hasCode(err, codeLockTimeout, codeDeadlock, codeDuplicate) }
 
 // refused reports whether the server itself answered with an error, so that the connection
 // still stands and a ROLLBACK can be confirmed.

@@ -17,21 +17,32 @@ import (
 	"notifymirror/notifyd/shard"
 )
 
-// An Item is one message to insert.
+// An Item is one message to insert, one half to prepare, or one half to decide.
 type Item struct {
+	// Msg is nil for a decision, until the half was read.
 	Msg *message.Message
 	// IdempotencyKey, when not empty, makes a repeat store nothing.
 	IdempotencyKey string
+	Prepare        *Prepare
+	Decide         *Decide
 }
+
+// plain reports whether the item is nothing but a row to insert.
+func (it *Item) plain() bool { return it.IdempotencyKey == "" && it.Prepare == nil && it.Decide == nil }
 
 // A Verdict is what became of an Item once its batch committed.
 type Verdict struct {
 	// Pos of the message, or 0 when it was not inserted.
 	Pos shard.Pos
-	// First is the id under which the idempotency key was stored first, when Pos is 0.
+	// First is the id that stands in the store when Pos is 0: the first one under the
+	// idempotency key, or that of the half.
 	First uuid.UUID
-	// Conflict: the key was stored with another content.
+	// Repeated: the same was stored, prepared or decided before.
+	Repeated bool
+	// Conflict: the key, or the half's id, was stored with another content.
 	Conflict bool
+	// Problem is ErrUnknownHalf, ErrDecidedOtherwise or ErrNotYours.
+	Problem error
 }
 
 // An Insert is one batch for one shard.
@@ -50,30 +61,59 @@ type Insert struct {
 // Insert stores a batch in one transaction and returns a verdict for each item. BornAt of
 // each message is set. See Writer.write for its errors.
 func (w *Writer) Insert(ctx context.Context, in *Insert) (Fence, []Verdict, error) {
-	if len(in.Items) > 0 && !slices.ContainsFunc(in.Items, func(it Item) bool { return it.IdempotencyKey != "" }) {
+	if len(in.Items) > 0 && !slices.ContainsFunc(in.Items, func(it Item) bool { return !it.plain() }) {
 		return w.insertPlain(ctx, in)
 	}
 	verdicts := make([]Verdict, len(in.Items))
 	fence, err := w.write(ctx, in.Shard, in.Epoch, func(ctx context.Context, f Fence) error {
-		fresh, err := w.dedup(ctx, in, f.Now, verdicts)
-		if err != nil || len(fresh) == 0 {
+		return w.insertMixed(ctx, in, f, verdicts)
+	})
+	return fence, verdicts, err
+}
+
+// insertMixed stores a batch of which something has to be read first.
+func (w *Writer) insertMixed(ctx context.Context, in *Insert, f Fence, verdicts []Verdict) error {
+	fresh, err := w.dedup(ctx, in, f.Now, verdicts)
+	if err != nil {
+		return err
+	}
+	h, err := w.readHalves(ctx, in)
+	if err != nil {
+		return err
+	}
+	for i := range in.Items {
+		it := &in.Items[i]
+		commits := false
+		switch {
+		case it.Decide != nil:
+			verdicts[i], commits = h.decide(it, f.Now)
+		case it.Prepare != nil:
+			verdicts[i], err = h.prepare(in.Shard, it, f.Now)
+		}
+		if err != nil {
 			return err
 		}
+		if commits {
+			fresh = append(fresh, i)
+		}
+	}
+	var s statements
+	h.add(&s, in.Shard)
+	if len(fresh) > 0 {
+		slices.Sort(fresh)
 		first, err := in.Begin(len(fresh))
 		if err != nil {
 			return fmt.Errorf("%w: %w", errSlot, err)
 		}
 		for n, i := range fresh {
 			in.Items[i].Msg.BornAt = f.Now
-			verdicts[i] = Verdict{Pos: first + shard.Pos(n)}
+			verdicts[i].Pos = first + shard.Pos(n)
 		}
-		var s statements
 		if err := s.addRows(in, fresh, first, strconv.FormatInt(f.Now, 10)); err != nil {
 			return err
 		}
-		return w.exec(ctx, s.text.String(), s.args...)
-	})
-	return fence, verdicts, err
+	}
+	return w.exec(ctx, s.text.String(), s.args...)
 }
 
 // insertPlain stores a batch without idempotency keys in one round trip.
@@ -142,8 +182,10 @@ func (w *Writer) dedup(ctx context.Context, in *Insert, now int64, verdicts []Ve
 	leaders := map[dedupKey]int{}
 	var keyed []int
 	for i, it := range in.Items {
-		if it.IdempotencyKey == "" {
+		if it.plain() {
 			fresh = append(fresh, i)
+		}
+		if it.IdempotencyKey == "" {
 			continue
 		}
 		k := dedupKey{it.Msg.Topic, it.IdempotencyKey}
@@ -174,7 +216,7 @@ func (w *Writer) dedup(ctx context.Context, in *Insert, now int64, verdicts []Ve
 		case row.batch == in.Batch && leaders[k] == i:
 			fresh = append(fresh, i)
 		default:
-			verdicts[i] = Verdict{First: row.id, Conflict: row.hash != it.Msg.Hash()}
+			verdicts[i] = Verdict{First: row.id, Repeated: true, Conflict: row.hash != it.Msg.Hash()}
 		}
 	}
 	slices.Sort(fresh)

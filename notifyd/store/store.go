@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/google/uuid"
 
 	"notifymirror/notifyd/schema"
 	"notifymirror/notifyd/schema/dsn"
@@ -90,12 +91,29 @@ func (s *Store) Close() {
 func (s *Store) Ping(ctx context.Context) error { return s.db.PingContext(ctx) }
 
 // deleteByPos deletes rows of a table, called t, by positions, and an optional condition on t.
-// It joins them to a list, so that each row is found by the primary key: for an IN list, a
-// server scans a small table instead, index hints or not, and then waits for rows that
-// others have just inserted.
 func deleteByPos(table string, poss []shard.Pos, and string) string {
-	return "DELETE t FROM JSON_TABLE('[" + strings.Trim(inList(poss), "()") + "]', '$[*]' COLUMNS (pos BIGINT PATH '$')) v STRAIGHT_JOIN " +
-		table + " t FORCE INDEX (PRIMARY) ON t.pos = v.pos" + and
+	return "DELETE t FROM " + joinKeys(table, "pos", poss) + and
+}
+
+// joinKeys joins a table, called t, to a list of values of its primary key's first column, so that each
+// row is found by the key: for an IN list, a server scans a small table instead, index hints or
+// not, and then waits for rows that others have just inserted.
+func joinKeys[T ~int64 | ~int32](table, column string, keys []T) string {
+	return "JSON_TABLE('[" + strings.Trim(inList(keys), "()") + "]', '$[*]' COLUMNS (k BIGINT PATH '$')) v STRAIGHT_JOIN " +
+		table + " t FORCE INDEX (PRIMARY) ON t." + column + " = v.k"
+}
+
+// joinIDs is joinKeys for a table whose primary key is a message id. It can be locked:
+// MySQL does not take FOR UPDATE together with JSON_TABLE.
+func joinIDs(table string, ids []uuid.UUID) string {
+	var b strings.Builder
+	for i, id := range ids {
+		if i > 0 {
+			b.WriteString(" UNION ALL ")
+		}
+		fmt.Fprintf(&b, "SELECT UNHEX('%x') AS k", id[:])
+	}
+	return "(" + b.String() + ") v STRAIGHT_JOIN " + table + " t FORCE INDEX (PRIMARY) ON t.id = v.k"
 }
 
 // groups of placeholders: "(?,?),(?,?)".

@@ -126,7 +126,7 @@ func (w *Writer) rollback(ctx context.Context, cause error) error {
 
 // isOurs reports whether the error was made here, on a connection that stands.
 func isOurs(err error) bool {
-	return errors.Is(err, ErrFenced) || errors.Is(err, ErrVersion) || errors.Is(err, errSlot)
+	return errors.Is(err, ErrFenced) || errors.Is(err, ErrVersion) || errors.Is(err, ErrOutboxMoved) || errors.Is(err, errSlot)
 }
 
 var errSlot = errors.New("no position")

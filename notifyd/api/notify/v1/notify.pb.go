@@ -30,6 +30,59 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type Decision int32
+
+const (
+	Decision_DECISION_UNSPECIFIED Decision = 0
+	Decision_DECISION_COMMIT      Decision = 1
+	Decision_DECISION_ROLLBACK    Decision = 2
+	// Not decided yet: ask later. An answer to CheckBack only.
+	Decision_DECISION_UNKNOWN Decision = 3
+)
+
+// Enum value maps for Decision.
+var (
+	Decision_name = map[int32]string{
+		0: "DECISION_UNSPECIFIED",
+		1: "DECISION_COMMIT",
+		2: "DECISION_ROLLBACK",
+		3: "DECISION_UNKNOWN",
+	}
+	Decision_value = map[string]int32{
+		"DECISION_UNSPECIFIED": 0,
+		"DECISION_COMMIT":      1,
+		"DECISION_ROLLBACK":    2,
+		"DECISION_UNKNOWN":     3,
+	}
+)
+
+func (x Decision) Enum() *Decision {
+	p := new(Decision)
+	*p = x
+	return p
+}
+
+func (x Decision) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Decision) Descriptor() protoreflect.EnumDescriptor {
+	return file_notify_v1_notify_proto_enumTypes[0].Descriptor()
+}
+
+func (Decision) Type() protoreflect.EnumType {
+	return &file_notify_v1_notify_proto_enumTypes[0]
+}
+
+func (x Decision) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Decision.Descriptor instead.
+func (Decision) EnumDescriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{0}
+}
+
 type Reason int32
 
 const (
@@ -55,6 +108,12 @@ const (
 	Reason_REASON_UNAVAILABLE    Reason = 10
 	Reason_REASON_ALREADY_EXISTS Reason = 11
 	Reason_REASON_INTERNAL       Reason = 12
+	// No half has this id: it was never prepared, or it was decided more than 24 h ago.
+	Reason_REASON_UNKNOWN_HALF Reason = 13
+	// The half was decided the other way; ErrorDetail.message names the decision taken.
+	Reason_REASON_DECIDED_OTHERWISE Reason = 14
+	// The half is another producer group's.
+	Reason_REASON_NOT_YOURS Reason = 15
 )
 
 // Enum value maps for Reason.
@@ -73,21 +132,27 @@ var (
 		10: "REASON_UNAVAILABLE",
 		11: "REASON_ALREADY_EXISTS",
 		12: "REASON_INTERNAL",
+		13: "REASON_UNKNOWN_HALF",
+		14: "REASON_DECIDED_OTHERWISE",
+		15: "REASON_NOT_YOURS",
 	}
 	Reason_value = map[string]int32{
-		"REASON_UNSPECIFIED":    0,
-		"REASON_INVALID":        1,
-		"REASON_TOO_LARGE":      2,
-		"REASON_UNKNOWN_TOPIC":  3,
-		"REASON_UNKNOWN_GROUP":  4,
-		"REASON_OVERLOADED":     5,
-		"REASON_RESULT_UNKNOWN": 6,
-		"REASON_CONFLICT":       7,
-		"REASON_STORE_AWAY":     8,
-		"REASON_BEHIND_FAILURE": 9,
-		"REASON_UNAVAILABLE":    10,
-		"REASON_ALREADY_EXISTS": 11,
-		"REASON_INTERNAL":       12,
+		"REASON_UNSPECIFIED":       0,
+		"REASON_INVALID":           1,
+		"REASON_TOO_LARGE":         2,
+		"REASON_UNKNOWN_TOPIC":     3,
+		"REASON_UNKNOWN_GROUP":     4,
+		"REASON_OVERLOADED":        5,
+		"REASON_RESULT_UNKNOWN":    6,
+		"REASON_CONFLICT":          7,
+		"REASON_STORE_AWAY":        8,
+		"REASON_BEHIND_FAILURE":    9,
+		"REASON_UNAVAILABLE":       10,
+		"REASON_ALREADY_EXISTS":    11,
+		"REASON_INTERNAL":          12,
+		"REASON_UNKNOWN_HALF":      13,
+		"REASON_DECIDED_OTHERWISE": 14,
+		"REASON_NOT_YOURS":         15,
 	}
 )
 
@@ -102,11 +167,11 @@ func (x Reason) String() string {
 }
 
 func (Reason) Descriptor() protoreflect.EnumDescriptor {
-	return file_notify_v1_notify_proto_enumTypes[0].Descriptor()
+	return file_notify_v1_notify_proto_enumTypes[1].Descriptor()
 }
 
 func (Reason) Type() protoreflect.EnumType {
-	return &file_notify_v1_notify_proto_enumTypes[0]
+	return &file_notify_v1_notify_proto_enumTypes[1]
 }
 
 func (x Reason) Number() protoreflect.EnumNumber {
@@ -115,7 +180,7 @@ func (x Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Reason.Descriptor instead.
 func (Reason) EnumDescriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{0}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{1}
 }
 
 // Message is what a producer publishes and a consumer receives.
@@ -830,6 +895,507 @@ func (x *Delivery) GetAttempt() uint32 {
 	return 0
 }
 
+type PrepareRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Message *Message               `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	// The group whose instances may be asked, and that alone may decide. 1 to 127 bytes of [A-Za-z0-9._-].
+	ProducerGroup string `protobuf:"bytes,2,opt,name=producer_group,json=producerGroup,proto3" json:"producer_group,omitempty"`
+	// When to ask first, milliseconds from now; 0: the broker's setting.
+	CheckAfterMs uint32 `protobuf:"varint,3,opt,name=check_after_ms,json=checkAfterMs,proto3" json:"check_after_ms,omitempty"`
+	// Ask this URL by POST instead of the group's streams. At most 1,000 bytes, http or https.
+	CheckUrl      string `protobuf:"bytes,4,opt,name=check_url,json=checkUrl,proto3" json:"check_url,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrepareRequest) Reset() {
+	*x = PrepareRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrepareRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrepareRequest) ProtoMessage() {}
+
+func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrepareRequest.ProtoReflect.Descriptor instead.
+func (*PrepareRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *PrepareRequest) GetMessage() *Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *PrepareRequest) GetProducerGroup() string {
+	if x != nil {
+		return x.ProducerGroup
+	}
+	return ""
+}
+
+func (x *PrepareRequest) GetCheckAfterMs() uint32 {
+	if x != nil {
+		return x.CheckAfterMs
+	}
+	return 0
+}
+
+func (x *PrepareRequest) GetCheckUrl() string {
+	if x != nil {
+		return x.CheckUrl
+	}
+	return ""
+}
+
+type PrepareResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Names the half to Commit and Rollback; it says in which store and shard it is.
+	Handle        []byte `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrepareResponse) Reset() {
+	*x = PrepareResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrepareResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrepareResponse) ProtoMessage() {}
+
+func (x *PrepareResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrepareResponse.ProtoReflect.Descriptor instead.
+func (*PrepareResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *PrepareResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PrepareResponse) GetHandle() []byte {
+	if x != nil {
+		return x.Handle
+	}
+	return nil
+}
+
+type DecideRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Handle        []byte                 `protobuf:"bytes,1,opt,name=handle,proto3" json:"handle,omitempty"`
+	ProducerGroup string                 `protobuf:"bytes,2,opt,name=producer_group,json=producerGroup,proto3" json:"producer_group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecideRequest) Reset() {
+	*x = DecideRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecideRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecideRequest) ProtoMessage() {}
+
+func (x *DecideRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecideRequest.ProtoReflect.Descriptor instead.
+func (*DecideRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *DecideRequest) GetHandle() []byte {
+	if x != nil {
+		return x.Handle
+	}
+	return nil
+}
+
+func (x *DecideRequest) GetProducerGroup() string {
+	if x != nil {
+		return x.ProducerGroup
+	}
+	return ""
+}
+
+type DecideResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// True when the same decision had been taken before.
+	Repeated      bool `protobuf:"varint,2,opt,name=repeated,proto3" json:"repeated,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecideResponse) Reset() {
+	*x = DecideResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecideResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecideResponse) ProtoMessage() {}
+
+func (x *DecideResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecideResponse.ProtoReflect.Descriptor instead.
+func (*DecideResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *DecideResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *DecideResponse) GetRepeated() bool {
+	if x != nil {
+		return x.Repeated
+	}
+	return false
+}
+
+type CheckBackRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// First on the stream, and only then.
+	Attach        *AttachProducer `protobuf:"bytes,1,opt,name=attach,proto3" json:"attach,omitempty"`
+	Answers       []*CheckAnswer  `protobuf:"bytes,2,rep,name=answers,proto3" json:"answers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckBackRequest) Reset() {
+	*x = CheckBackRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckBackRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckBackRequest) ProtoMessage() {}
+
+func (x *CheckBackRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckBackRequest.ProtoReflect.Descriptor instead.
+func (*CheckBackRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *CheckBackRequest) GetAttach() *AttachProducer {
+	if x != nil {
+		return x.Attach
+	}
+	return nil
+}
+
+func (x *CheckBackRequest) GetAnswers() []*CheckAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
+type AttachProducer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ProducerGroup string                 `protobuf:"bytes,1,opt,name=producer_group,json=producerGroup,proto3" json:"producer_group,omitempty"`
+	// Names this instance in listings; free text of at most 255 bytes.
+	Instance      string `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachProducer) Reset() {
+	*x = AttachProducer{}
+	mi := &file_notify_v1_notify_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachProducer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachProducer) ProtoMessage() {}
+
+func (x *AttachProducer) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachProducer.ProtoReflect.Descriptor instead.
+func (*AttachProducer) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *AttachProducer) GetProducerGroup() string {
+	if x != nil {
+		return x.ProducerGroup
+	}
+	return ""
+}
+
+func (x *AttachProducer) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+type CheckAnswer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Handle        []byte                 `protobuf:"bytes,1,opt,name=handle,proto3" json:"handle,omitempty"`
+	Decision      Decision               `protobuf:"varint,2,opt,name=decision,proto3,enum=notify.v1.Decision" json:"decision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckAnswer) Reset() {
+	*x = CheckAnswer{}
+	mi := &file_notify_v1_notify_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckAnswer) ProtoMessage() {}
+
+func (x *CheckAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckAnswer.ProtoReflect.Descriptor instead.
+func (*CheckAnswer) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *CheckAnswer) GetHandle() []byte {
+	if x != nil {
+		return x.Handle
+	}
+	return nil
+}
+
+func (x *CheckAnswer) GetDecision() Decision {
+	if x != nil {
+		return x.Decision
+	}
+	return Decision_DECISION_UNSPECIFIED
+}
+
+type CheckBackResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// True in the first response: the producer is attached.
+	Attached      bool     `protobuf:"varint,1,opt,name=attached,proto3" json:"attached,omitempty"`
+	Checks        []*Check `protobuf:"bytes,2,rep,name=checks,proto3" json:"checks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckBackResponse) Reset() {
+	*x = CheckBackResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckBackResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckBackResponse) ProtoMessage() {}
+
+func (x *CheckBackResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckBackResponse.ProtoReflect.Descriptor instead.
+func (*CheckBackResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *CheckBackResponse) GetAttached() bool {
+	if x != nil {
+		return x.Attached
+	}
+	return false
+}
+
+func (x *CheckBackResponse) GetChecks() []*Check {
+	if x != nil {
+		return x.Checks
+	}
+	return nil
+}
+
+type Check struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Handle  []byte                 `protobuf:"bytes,1,opt,name=handle,proto3" json:"handle,omitempty"`
+	Message *Message               `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// 1 for the first check of this half.
+	Number        uint32 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Check) Reset() {
+	*x = Check{}
+	mi := &file_notify_v1_notify_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Check) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Check) ProtoMessage() {}
+
+func (x *Check) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Check.ProtoReflect.Descriptor instead.
+func (*Check) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Check) GetHandle() []byte {
+	if x != nil {
+		return x.Handle
+	}
+	return nil
+}
+
+func (x *Check) GetMessage() *Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *Check) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
 type ListBrokersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -838,7 +1404,7 @@ type ListBrokersRequest struct {
 
 func (x *ListBrokersRequest) Reset() {
 	*x = ListBrokersRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[12]
+	mi := &file_notify_v1_notify_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +1416,7 @@ func (x *ListBrokersRequest) String() string {
 func (*ListBrokersRequest) ProtoMessage() {}
 
 func (x *ListBrokersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[12]
+	mi := &file_notify_v1_notify_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +1429,7 @@ func (x *ListBrokersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrokersRequest.ProtoReflect.Descriptor instead.
 func (*ListBrokersRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{12}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{21}
 }
 
 type ListBrokersResponse struct {
@@ -875,7 +1441,7 @@ type ListBrokersResponse struct {
 
 func (x *ListBrokersResponse) Reset() {
 	*x = ListBrokersResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[13]
+	mi := &file_notify_v1_notify_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -887,7 +1453,7 @@ func (x *ListBrokersResponse) String() string {
 func (*ListBrokersResponse) ProtoMessage() {}
 
 func (x *ListBrokersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[13]
+	mi := &file_notify_v1_notify_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -900,7 +1466,7 @@ func (x *ListBrokersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrokersResponse.ProtoReflect.Descriptor instead.
 func (*ListBrokersResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{13}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListBrokersResponse) GetBrokers() []*BrokerInfo {
@@ -924,7 +1490,7 @@ type BrokerInfo struct {
 
 func (x *BrokerInfo) Reset() {
 	*x = BrokerInfo{}
-	mi := &file_notify_v1_notify_proto_msgTypes[14]
+	mi := &file_notify_v1_notify_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +1502,7 @@ func (x *BrokerInfo) String() string {
 func (*BrokerInfo) ProtoMessage() {}
 
 func (x *BrokerInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[14]
+	mi := &file_notify_v1_notify_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +1515,7 @@ func (x *BrokerInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokerInfo.ProtoReflect.Descriptor instead.
 func (*BrokerInfo) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{14}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *BrokerInfo) GetId() string {
@@ -992,7 +1558,7 @@ type Topic struct {
 
 func (x *Topic) Reset() {
 	*x = Topic{}
-	mi := &file_notify_v1_notify_proto_msgTypes[15]
+	mi := &file_notify_v1_notify_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1570,7 @@ func (x *Topic) String() string {
 func (*Topic) ProtoMessage() {}
 
 func (x *Topic) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[15]
+	mi := &file_notify_v1_notify_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1583,7 @@ func (x *Topic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topic.ProtoReflect.Descriptor instead.
 func (*Topic) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{15}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Topic) GetName() string {
@@ -1050,7 +1616,7 @@ type CreateTopicRequest struct {
 
 func (x *CreateTopicRequest) Reset() {
 	*x = CreateTopicRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[16]
+	mi := &file_notify_v1_notify_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1628,7 @@ func (x *CreateTopicRequest) String() string {
 func (*CreateTopicRequest) ProtoMessage() {}
 
 func (x *CreateTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[16]
+	mi := &file_notify_v1_notify_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1641,7 @@ func (x *CreateTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopicRequest.ProtoReflect.Descriptor instead.
 func (*CreateTopicRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{16}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CreateTopicRequest) GetTopic() *Topic {
@@ -1094,7 +1660,7 @@ type CreateTopicResponse struct {
 
 func (x *CreateTopicResponse) Reset() {
 	*x = CreateTopicResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[17]
+	mi := &file_notify_v1_notify_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1106,7 +1672,7 @@ func (x *CreateTopicResponse) String() string {
 func (*CreateTopicResponse) ProtoMessage() {}
 
 func (x *CreateTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[17]
+	mi := &file_notify_v1_notify_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1119,7 +1685,7 @@ func (x *CreateTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopicResponse.ProtoReflect.Descriptor instead.
 func (*CreateTopicResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{17}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CreateTopicResponse) GetTopic() *Topic {
@@ -1141,7 +1707,7 @@ type ListTopicsRequest struct {
 
 func (x *ListTopicsRequest) Reset() {
 	*x = ListTopicsRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[18]
+	mi := &file_notify_v1_notify_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1153,7 +1719,7 @@ func (x *ListTopicsRequest) String() string {
 func (*ListTopicsRequest) ProtoMessage() {}
 
 func (x *ListTopicsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[18]
+	mi := &file_notify_v1_notify_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1166,7 +1732,7 @@ func (x *ListTopicsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicsRequest.ProtoReflect.Descriptor instead.
 func (*ListTopicsRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{18}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListTopicsRequest) GetAfter() string {
@@ -1194,7 +1760,7 @@ type ListTopicsResponse struct {
 
 func (x *ListTopicsResponse) Reset() {
 	*x = ListTopicsResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[19]
+	mi := &file_notify_v1_notify_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1206,7 +1772,7 @@ func (x *ListTopicsResponse) String() string {
 func (*ListTopicsResponse) ProtoMessage() {}
 
 func (x *ListTopicsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[19]
+	mi := &file_notify_v1_notify_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1219,7 +1785,7 @@ func (x *ListTopicsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicsResponse.ProtoReflect.Descriptor instead.
 func (*ListTopicsResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{19}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListTopicsResponse) GetTopics() []*Topic {
@@ -1245,7 +1811,7 @@ type GetTopicRequest struct {
 
 func (x *GetTopicRequest) Reset() {
 	*x = GetTopicRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[20]
+	mi := &file_notify_v1_notify_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +1823,7 @@ func (x *GetTopicRequest) String() string {
 func (*GetTopicRequest) ProtoMessage() {}
 
 func (x *GetTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[20]
+	mi := &file_notify_v1_notify_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1270,7 +1836,7 @@ func (x *GetTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTopicRequest.ProtoReflect.Descriptor instead.
 func (*GetTopicRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{20}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetTopicRequest) GetName() string {
@@ -1290,7 +1856,7 @@ type GetTopicResponse struct {
 
 func (x *GetTopicResponse) Reset() {
 	*x = GetTopicResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[21]
+	mi := &file_notify_v1_notify_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1302,7 +1868,7 @@ func (x *GetTopicResponse) String() string {
 func (*GetTopicResponse) ProtoMessage() {}
 
 func (x *GetTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[21]
+	mi := &file_notify_v1_notify_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1315,7 +1881,7 @@ func (x *GetTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTopicResponse.ProtoReflect.Descriptor instead.
 func (*GetTopicResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{21}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetTopicResponse) GetTopic() *Topic {
@@ -1343,7 +1909,7 @@ type Subscription struct {
 
 func (x *Subscription) Reset() {
 	*x = Subscription{}
-	mi := &file_notify_v1_notify_proto_msgTypes[22]
+	mi := &file_notify_v1_notify_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1355,7 +1921,7 @@ func (x *Subscription) String() string {
 func (*Subscription) ProtoMessage() {}
 
 func (x *Subscription) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[22]
+	mi := &file_notify_v1_notify_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1368,7 +1934,7 @@ func (x *Subscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Subscription.ProtoReflect.Descriptor instead.
 func (*Subscription) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{22}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Subscription) GetGroup() string {
@@ -1401,7 +1967,7 @@ type AddSubscriptionRequest struct {
 
 func (x *AddSubscriptionRequest) Reset() {
 	*x = AddSubscriptionRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[23]
+	mi := &file_notify_v1_notify_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1979,7 @@ func (x *AddSubscriptionRequest) String() string {
 func (*AddSubscriptionRequest) ProtoMessage() {}
 
 func (x *AddSubscriptionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[23]
+	mi := &file_notify_v1_notify_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1992,7 @@ func (x *AddSubscriptionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddSubscriptionRequest.ProtoReflect.Descriptor instead.
 func (*AddSubscriptionRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{23}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AddSubscriptionRequest) GetSubscription() *Subscription {
@@ -1447,7 +2013,7 @@ type AddSubscriptionResponse struct {
 
 func (x *AddSubscriptionResponse) Reset() {
 	*x = AddSubscriptionResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[24]
+	mi := &file_notify_v1_notify_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1459,7 +2025,7 @@ func (x *AddSubscriptionResponse) String() string {
 func (*AddSubscriptionResponse) ProtoMessage() {}
 
 func (x *AddSubscriptionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[24]
+	mi := &file_notify_v1_notify_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1472,7 +2038,7 @@ func (x *AddSubscriptionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddSubscriptionResponse.ProtoReflect.Descriptor instead.
 func (*AddSubscriptionResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{24}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AddSubscriptionResponse) GetSubscription() *Subscription {
@@ -1502,7 +2068,7 @@ type ListSubscriptionsRequest struct {
 
 func (x *ListSubscriptionsRequest) Reset() {
 	*x = ListSubscriptionsRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[25]
+	mi := &file_notify_v1_notify_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1514,7 +2080,7 @@ func (x *ListSubscriptionsRequest) String() string {
 func (*ListSubscriptionsRequest) ProtoMessage() {}
 
 func (x *ListSubscriptionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[25]
+	mi := &file_notify_v1_notify_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1527,7 +2093,7 @@ func (x *ListSubscriptionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSubscriptionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSubscriptionsRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{25}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListSubscriptionsRequest) GetGroup() string {
@@ -1568,7 +2134,7 @@ type ListSubscriptionsResponse struct {
 
 func (x *ListSubscriptionsResponse) Reset() {
 	*x = ListSubscriptionsResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[26]
+	mi := &file_notify_v1_notify_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1580,7 +2146,7 @@ func (x *ListSubscriptionsResponse) String() string {
 func (*ListSubscriptionsResponse) ProtoMessage() {}
 
 func (x *ListSubscriptionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[26]
+	mi := &file_notify_v1_notify_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1593,7 +2159,7 @@ func (x *ListSubscriptionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSubscriptionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSubscriptionsResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{26}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListSubscriptionsResponse) GetSubscriptions() []*Subscription {
@@ -1629,7 +2195,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_notify_v1_notify_proto_msgTypes[27]
+	mi := &file_notify_v1_notify_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +2207,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[27]
+	mi := &file_notify_v1_notify_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1654,7 +2220,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{27}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Group) GetName() string {
@@ -1718,7 +2284,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_notify_v1_notify_proto_msgTypes[28]
+	mi := &file_notify_v1_notify_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1730,7 +2296,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[28]
+	mi := &file_notify_v1_notify_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1743,7 +2309,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{28}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Instance) GetName() string {
@@ -1784,7 +2350,7 @@ type ListGroupsRequest struct {
 
 func (x *ListGroupsRequest) Reset() {
 	*x = ListGroupsRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[29]
+	mi := &file_notify_v1_notify_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1796,7 +2362,7 @@ func (x *ListGroupsRequest) String() string {
 func (*ListGroupsRequest) ProtoMessage() {}
 
 func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[29]
+	mi := &file_notify_v1_notify_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1809,7 +2375,7 @@ func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{29}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListGroupsRequest) GetAfter() string {
@@ -1836,7 +2402,7 @@ type ListGroupsResponse struct {
 
 func (x *ListGroupsResponse) Reset() {
 	*x = ListGroupsResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[30]
+	mi := &file_notify_v1_notify_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1848,7 +2414,7 @@ func (x *ListGroupsResponse) String() string {
 func (*ListGroupsResponse) ProtoMessage() {}
 
 func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[30]
+	mi := &file_notify_v1_notify_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1861,7 +2427,7 @@ func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{30}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListGroupsResponse) GetGroups() []*Group {
@@ -1887,7 +2453,7 @@ type GetGroupRequest struct {
 
 func (x *GetGroupRequest) Reset() {
 	*x = GetGroupRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[31]
+	mi := &file_notify_v1_notify_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1899,7 +2465,7 @@ func (x *GetGroupRequest) String() string {
 func (*GetGroupRequest) ProtoMessage() {}
 
 func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[31]
+	mi := &file_notify_v1_notify_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1912,7 +2478,7 @@ func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupRequest.ProtoReflect.Descriptor instead.
 func (*GetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{31}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetGroupRequest) GetName() string {
@@ -1931,7 +2497,7 @@ type GetGroupResponse struct {
 
 func (x *GetGroupResponse) Reset() {
 	*x = GetGroupResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[32]
+	mi := &file_notify_v1_notify_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1943,7 +2509,7 @@ func (x *GetGroupResponse) String() string {
 func (*GetGroupResponse) ProtoMessage() {}
 
 func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[32]
+	mi := &file_notify_v1_notify_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1956,7 +2522,7 @@ func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupResponse.ProtoReflect.Descriptor instead.
 func (*GetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{32}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetGroupResponse) GetGroup() *Group {
@@ -1974,7 +2540,7 @@ type ListShardsRequest struct {
 
 func (x *ListShardsRequest) Reset() {
 	*x = ListShardsRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[33]
+	mi := &file_notify_v1_notify_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1986,7 +2552,7 @@ func (x *ListShardsRequest) String() string {
 func (*ListShardsRequest) ProtoMessage() {}
 
 func (x *ListShardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[33]
+	mi := &file_notify_v1_notify_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1999,7 +2565,7 @@ func (x *ListShardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListShardsRequest.ProtoReflect.Descriptor instead.
 func (*ListShardsRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{33}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{42}
 }
 
 type ListShardsResponse struct {
@@ -2011,7 +2577,7 @@ type ListShardsResponse struct {
 
 func (x *ListShardsResponse) Reset() {
 	*x = ListShardsResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[34]
+	mi := &file_notify_v1_notify_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2589,7 @@ func (x *ListShardsResponse) String() string {
 func (*ListShardsResponse) ProtoMessage() {}
 
 func (x *ListShardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[34]
+	mi := &file_notify_v1_notify_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2602,7 @@ func (x *ListShardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListShardsResponse.ProtoReflect.Descriptor instead.
 func (*ListShardsResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{34}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListShardsResponse) GetShards() []*Shard {
@@ -2061,7 +2627,7 @@ type Shard struct {
 
 func (x *Shard) Reset() {
 	*x = Shard{}
-	mi := &file_notify_v1_notify_proto_msgTypes[35]
+	mi := &file_notify_v1_notify_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2073,7 +2639,7 @@ func (x *Shard) String() string {
 func (*Shard) ProtoMessage() {}
 
 func (x *Shard) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[35]
+	mi := &file_notify_v1_notify_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2086,7 +2652,7 @@ func (x *Shard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shard.ProtoReflect.Descriptor instead.
 func (*Shard) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{35}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Shard) GetStore() string {
@@ -2131,6 +2697,586 @@ func (x *Shard) GetSettled() int64 {
 	return 0
 }
 
+type Half struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Message       *Message               `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	Handle        []byte                 `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
+	ProducerGroup string                 `protobuf:"bytes,3,opt,name=producer_group,json=producerGroup,proto3" json:"producer_group,omitempty"`
+	CheckUrl      string                 `protobuf:"bytes,4,opt,name=check_url,json=checkUrl,proto3" json:"check_url,omitempty"`
+	PreparedAtUs  int64                  `protobuf:"varint,5,opt,name=prepared_at_us,json=preparedAtUs,proto3" json:"prepared_at_us,omitempty"`
+	// When it is asked about next; not set when parked.
+	NextCheckAtUs int64  `protobuf:"varint,6,opt,name=next_check_at_us,json=nextCheckAtUs,proto3" json:"next_check_at_us,omitempty"`
+	Checks        uint32 `protobuf:"varint,7,opt,name=checks,proto3" json:"checks,omitempty"`
+	// Out of checks: only a person or the producer can decide it.
+	Parked        bool `protobuf:"varint,8,opt,name=parked,proto3" json:"parked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Half) Reset() {
+	*x = Half{}
+	mi := &file_notify_v1_notify_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Half) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Half) ProtoMessage() {}
+
+func (x *Half) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Half.ProtoReflect.Descriptor instead.
+func (*Half) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *Half) GetMessage() *Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *Half) GetHandle() []byte {
+	if x != nil {
+		return x.Handle
+	}
+	return nil
+}
+
+func (x *Half) GetProducerGroup() string {
+	if x != nil {
+		return x.ProducerGroup
+	}
+	return ""
+}
+
+func (x *Half) GetCheckUrl() string {
+	if x != nil {
+		return x.CheckUrl
+	}
+	return ""
+}
+
+func (x *Half) GetPreparedAtUs() int64 {
+	if x != nil {
+		return x.PreparedAtUs
+	}
+	return 0
+}
+
+func (x *Half) GetNextCheckAtUs() int64 {
+	if x != nil {
+		return x.NextCheckAtUs
+	}
+	return 0
+}
+
+func (x *Half) GetChecks() uint32 {
+	if x != nil {
+		return x.Checks
+	}
+	return 0
+}
+
+func (x *Half) GetParked() bool {
+	if x != nil {
+		return x.Parked
+	}
+	return false
+}
+
+type ListHalvesRequest struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ParkedOnly bool                   `protobuf:"varint,1,opt,name=parked_only,json=parkedOnly,proto3" json:"parked_only,omitempty"`
+	// Resume behind this token.
+	After string `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
+	// At most this many; 0 means 500. Bodies are not listed.
+	Limit         uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListHalvesRequest) Reset() {
+	*x = ListHalvesRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListHalvesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListHalvesRequest) ProtoMessage() {}
+
+func (x *ListHalvesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListHalvesRequest.ProtoReflect.Descriptor instead.
+func (*ListHalvesRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *ListHalvesRequest) GetParkedOnly() bool {
+	if x != nil {
+		return x.ParkedOnly
+	}
+	return false
+}
+
+func (x *ListHalvesRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ListHalvesRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ListHalvesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Halves        []*Half                `protobuf:"bytes,1,rep,name=halves,proto3" json:"halves,omitempty"`
+	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListHalvesResponse) Reset() {
+	*x = ListHalvesResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListHalvesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListHalvesResponse) ProtoMessage() {}
+
+func (x *ListHalvesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListHalvesResponse.ProtoReflect.Descriptor instead.
+func (*ListHalvesResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *ListHalvesResponse) GetHalves() []*Half {
+	if x != nil {
+		return x.Halves
+	}
+	return nil
+}
+
+func (x *ListHalvesResponse) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+type DecideHalfRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Decision      Decision               `protobuf:"varint,2,opt,name=decision,proto3,enum=notify.v1.Decision" json:"decision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecideHalfRequest) Reset() {
+	*x = DecideHalfRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecideHalfRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecideHalfRequest) ProtoMessage() {}
+
+func (x *DecideHalfRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecideHalfRequest.ProtoReflect.Descriptor instead.
+func (*DecideHalfRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *DecideHalfRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *DecideHalfRequest) GetDecision() Decision {
+	if x != nil {
+		return x.Decision
+	}
+	return Decision_DECISION_UNSPECIFIED
+}
+
+type DecideHalfResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Repeated      bool                   `protobuf:"varint,1,opt,name=repeated,proto3" json:"repeated,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecideHalfResponse) Reset() {
+	*x = DecideHalfResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecideHalfResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecideHalfResponse) ProtoMessage() {}
+
+func (x *DecideHalfResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecideHalfResponse.ProtoReflect.Descriptor instead.
+func (*DecideHalfResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *DecideHalfResponse) GetRepeated() bool {
+	if x != nil {
+		return x.Repeated
+	}
+	return false
+}
+
+type Rejected struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	Seq           int64                  `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	Message       *Message               `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	RejectedAtUs  int64                  `protobuf:"varint,5,opt,name=rejected_at_us,json=rejectedAtUs,proto3" json:"rejected_at_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rejected) Reset() {
+	*x = Rejected{}
+	mi := &file_notify_v1_notify_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rejected) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rejected) ProtoMessage() {}
+
+func (x *Rejected) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rejected.ProtoReflect.Descriptor instead.
+func (*Rejected) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *Rejected) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *Rejected) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *Rejected) GetMessage() *Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *Rejected) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Rejected) GetRejectedAtUs() int64 {
+	if x != nil {
+		return x.RejectedAtUs
+	}
+	return 0
+}
+
+type ListRejectedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	After         string                 `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
+	Limit         uint32                 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRejectedRequest) Reset() {
+	*x = ListRejectedRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRejectedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRejectedRequest) ProtoMessage() {}
+
+func (x *ListRejectedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRejectedRequest.ProtoReflect.Descriptor instead.
+func (*ListRejectedRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *ListRejectedRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ListRejectedRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ListRejectedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rejected      []*Rejected            `protobuf:"bytes,1,rep,name=rejected,proto3" json:"rejected,omitempty"`
+	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRejectedResponse) Reset() {
+	*x = ListRejectedResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRejectedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRejectedResponse) ProtoMessage() {}
+
+func (x *ListRejectedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRejectedResponse.ProtoReflect.Descriptor instead.
+func (*ListRejectedResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *ListRejectedResponse) GetRejected() []*Rejected {
+	if x != nil {
+		return x.Rejected
+	}
+	return nil
+}
+
+func (x *ListRejectedResponse) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+type ResubmitRejectedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	Seq           int64                  `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResubmitRejectedRequest) Reset() {
+	*x = ResubmitRejectedRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResubmitRejectedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResubmitRejectedRequest) ProtoMessage() {}
+
+func (x *ResubmitRejectedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResubmitRejectedRequest.ProtoReflect.Descriptor instead.
+func (*ResubmitRejectedRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *ResubmitRejectedRequest) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *ResubmitRejectedRequest) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+type ResubmitRejectedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResubmitRejectedResponse) Reset() {
+	*x = ResubmitRejectedResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResubmitRejectedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResubmitRejectedResponse) ProtoMessage() {}
+
+func (x *ResubmitRejectedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResubmitRejectedResponse.ProtoReflect.Descriptor instead.
+func (*ResubmitRejectedResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{54}
+}
+
 // ErrorDetail is attached to every error.
 type ErrorDetail struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -2149,7 +3295,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_notify_v1_notify_proto_msgTypes[36]
+	mi := &file_notify_v1_notify_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2161,7 +3307,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[36]
+	mi := &file_notify_v1_notify_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2174,7 +3320,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{36}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ErrorDetail) GetReason() Reason {
@@ -2273,7 +3419,37 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\bDelivery\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12,\n" +
 	"\amessage\x18\x02 \x01(\v2\x12.notify.v1.MessageR\amessage\x12\x18\n" +
-	"\aattempt\x18\x03 \x01(\rR\aattempt\"\x14\n" +
+	"\aattempt\x18\x03 \x01(\rR\aattempt\"\xa8\x01\n" +
+	"\x0ePrepareRequest\x12,\n" +
+	"\amessage\x18\x01 \x01(\v2\x12.notify.v1.MessageR\amessage\x12%\n" +
+	"\x0eproducer_group\x18\x02 \x01(\tR\rproducerGroup\x12$\n" +
+	"\x0echeck_after_ms\x18\x03 \x01(\rR\fcheckAfterMs\x12\x1b\n" +
+	"\tcheck_url\x18\x04 \x01(\tR\bcheckUrl\"9\n" +
+	"\x0fPrepareResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06handle\x18\x02 \x01(\fR\x06handle\"N\n" +
+	"\rDecideRequest\x12\x16\n" +
+	"\x06handle\x18\x01 \x01(\fR\x06handle\x12%\n" +
+	"\x0eproducer_group\x18\x02 \x01(\tR\rproducerGroup\"<\n" +
+	"\x0eDecideResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
+	"\brepeated\x18\x02 \x01(\bR\brepeated\"w\n" +
+	"\x10CheckBackRequest\x121\n" +
+	"\x06attach\x18\x01 \x01(\v2\x19.notify.v1.AttachProducerR\x06attach\x120\n" +
+	"\aanswers\x18\x02 \x03(\v2\x16.notify.v1.CheckAnswerR\aanswers\"S\n" +
+	"\x0eAttachProducer\x12%\n" +
+	"\x0eproducer_group\x18\x01 \x01(\tR\rproducerGroup\x12\x1a\n" +
+	"\binstance\x18\x02 \x01(\tR\binstance\"V\n" +
+	"\vCheckAnswer\x12\x16\n" +
+	"\x06handle\x18\x01 \x01(\fR\x06handle\x12/\n" +
+	"\bdecision\x18\x02 \x01(\x0e2\x13.notify.v1.DecisionR\bdecision\"Y\n" +
+	"\x11CheckBackResponse\x12\x1a\n" +
+	"\battached\x18\x01 \x01(\bR\battached\x12(\n" +
+	"\x06checks\x18\x02 \x03(\v2\x10.notify.v1.CheckR\x06checks\"e\n" +
+	"\x05Check\x12\x16\n" +
+	"\x06handle\x18\x01 \x01(\fR\x06handle\x12,\n" +
+	"\amessage\x18\x02 \x01(\v2\x12.notify.v1.MessageR\amessage\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\rR\x06number\"\x14\n" +
 	"\x12ListBrokersRequest\"F\n" +
 	"\x13ListBrokersResponse\x12/\n" +
 	"\abrokers\x18\x01 \x03(\v2\x15.notify.v1.BrokerInfoR\abrokers\"n\n" +
@@ -2353,14 +3529,57 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\x12\x14\n" +
 	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x12\n" +
 	"\x04here\x18\x05 \x01(\bR\x04here\x12\x18\n" +
-	"\asettled\x18\x06 \x01(\x03R\asettled\"\xb0\x01\n" +
+	"\asettled\x18\x06 \x01(\x03R\asettled\"\x8f\x02\n" +
+	"\x04Half\x12,\n" +
+	"\amessage\x18\x01 \x01(\v2\x12.notify.v1.MessageR\amessage\x12\x16\n" +
+	"\x06handle\x18\x02 \x01(\fR\x06handle\x12%\n" +
+	"\x0eproducer_group\x18\x03 \x01(\tR\rproducerGroup\x12\x1b\n" +
+	"\tcheck_url\x18\x04 \x01(\tR\bcheckUrl\x12$\n" +
+	"\x0eprepared_at_us\x18\x05 \x01(\x03R\fpreparedAtUs\x12'\n" +
+	"\x10next_check_at_us\x18\x06 \x01(\x03R\rnextCheckAtUs\x12\x16\n" +
+	"\x06checks\x18\a \x01(\rR\x06checks\x12\x16\n" +
+	"\x06parked\x18\b \x01(\bR\x06parked\"`\n" +
+	"\x11ListHalvesRequest\x12\x1f\n" +
+	"\vparked_only\x18\x01 \x01(\bR\n" +
+	"parkedOnly\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\"Q\n" +
+	"\x12ListHalvesResponse\x12'\n" +
+	"\x06halves\x18\x01 \x03(\v2\x0f.notify.v1.HalfR\x06halves\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\"T\n" +
+	"\x11DecideHalfRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
+	"\bdecision\x18\x02 \x01(\x0e2\x13.notify.v1.DecisionR\bdecision\"0\n" +
+	"\x12DecideHalfResponse\x12\x1a\n" +
+	"\brepeated\x18\x01 \x01(\bR\brepeated\"\x9e\x01\n" +
+	"\bRejected\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x03R\x03seq\x12,\n" +
+	"\amessage\x18\x03 \x01(\v2\x12.notify.v1.MessageR\amessage\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12$\n" +
+	"\x0erejected_at_us\x18\x05 \x01(\x03R\frejectedAtUs\"A\n" +
+	"\x13ListRejectedRequest\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\"[\n" +
+	"\x14ListRejectedResponse\x12/\n" +
+	"\brejected\x18\x01 \x03(\v2\x13.notify.v1.RejectedR\brejected\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\"A\n" +
+	"\x17ResubmitRejectedRequest\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x03R\x03seq\"\x1a\n" +
+	"\x18ResubmitRejectedResponse\"\xb0\x01\n" +
 	"\vErrorDetail\x12)\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x11.notify.v1.ReasonR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
 	"\x05field\x18\x03 \x01(\tR\x05field\x12\x12\n" +
 	"\x04size\x18\x04 \x01(\x03R\x04size\x12\x14\n" +
 	"\x05limit\x18\x05 \x01(\x03R\x05limit\x12\x1c\n" +
-	"\tretryable\x18\x06 \x01(\bR\tretryable*\xbf\x02\n" +
+	"\tretryable\x18\x06 \x01(\bR\tretryable*f\n" +
+	"\bDecision\x12\x18\n" +
+	"\x14DECISION_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fDECISION_COMMIT\x10\x01\x12\x15\n" +
+	"\x11DECISION_ROLLBACK\x10\x02\x12\x14\n" +
+	"\x10DECISION_UNKNOWN\x10\x03*\x8c\x03\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\x01\x12\x14\n" +
@@ -2375,12 +3594,19 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x12REASON_UNAVAILABLE\x10\n" +
 	"\x12\x19\n" +
 	"\x15REASON_ALREADY_EXISTS\x10\v\x12\x13\n" +
-	"\x0fREASON_INTERNAL\x10\f2\xbf\x02\n" +
+	"\x0fREASON_INTERNAL\x10\f\x12\x17\n" +
+	"\x13REASON_UNKNOWN_HALF\x10\r\x12\x1c\n" +
+	"\x18REASON_DECIDED_OTHERWISE\x10\x0e\x12\x14\n" +
+	"\x10REASON_NOT_YOURS\x10\x0f2\xcd\x04\n" +
 	"\tMessaging\x12@\n" +
 	"\aPublish\x12\x19.notify.v1.PublishRequest\x1a\x1a.notify.v1.PublishResponse\x12V\n" +
 	"\rPublishStream\x12\x1f.notify.v1.PublishStreamRequest\x1a .notify.v1.PublishStreamResponse(\x010\x01\x12J\n" +
-	"\tSubscribe\x12\x1b.notify.v1.SubscribeRequest\x1a\x1c.notify.v1.SubscribeResponse(\x010\x01\x12L\n" +
-	"\vListBrokers\x12\x1d.notify.v1.ListBrokersRequest\x1a\x1e.notify.v1.ListBrokersResponse2\xfa\x04\n" +
+	"\tSubscribe\x12\x1b.notify.v1.SubscribeRequest\x1a\x1c.notify.v1.SubscribeResponse(\x010\x01\x12@\n" +
+	"\aPrepare\x12\x19.notify.v1.PrepareRequest\x1a\x1a.notify.v1.PrepareResponse\x12=\n" +
+	"\x06Commit\x12\x18.notify.v1.DecideRequest\x1a\x19.notify.v1.DecideResponse\x12?\n" +
+	"\bRollback\x12\x18.notify.v1.DecideRequest\x1a\x19.notify.v1.DecideResponse\x12J\n" +
+	"\tCheckBack\x12\x1b.notify.v1.CheckBackRequest\x1a\x1c.notify.v1.CheckBackResponse(\x010\x01\x12L\n" +
+	"\vListBrokers\x12\x1d.notify.v1.ListBrokersRequest\x1a\x1e.notify.v1.ListBrokersResponse2\xbe\a\n" +
 	"\x05Admin\x12L\n" +
 	"\vCreateTopic\x12\x1d.notify.v1.CreateTopicRequest\x1a\x1e.notify.v1.CreateTopicResponse\x12I\n" +
 	"\n" +
@@ -2392,7 +3618,13 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x0fAddSubscription\x12!.notify.v1.AddSubscriptionRequest\x1a\".notify.v1.AddSubscriptionResponse\x12^\n" +
 	"\x11ListSubscriptions\x12#.notify.v1.ListSubscriptionsRequest\x1a$.notify.v1.ListSubscriptionsResponse\x12I\n" +
 	"\n" +
-	"ListShards\x12\x1c.notify.v1.ListShardsRequest\x1a\x1d.notify.v1.ListShardsResponseB-Z+notifymirror/notifyd/api/notify/v1;notifyv1b\x06proto3"
+	"ListShards\x12\x1c.notify.v1.ListShardsRequest\x1a\x1d.notify.v1.ListShardsResponse\x12I\n" +
+	"\n" +
+	"ListHalves\x12\x1c.notify.v1.ListHalvesRequest\x1a\x1d.notify.v1.ListHalvesResponse\x12I\n" +
+	"\n" +
+	"DecideHalf\x12\x1c.notify.v1.DecideHalfRequest\x1a\x1d.notify.v1.DecideHalfResponse\x12O\n" +
+	"\fListRejected\x12\x1e.notify.v1.ListRejectedRequest\x1a\x1f.notify.v1.ListRejectedResponse\x12[\n" +
+	"\x10ResubmitRejected\x12\".notify.v1.ResubmitRejectedRequest\x1a#.notify.v1.ResubmitRejectedResponseB-Z+notifymirror/notifyd/api/notify/v1;notifyv1b\x06proto3"
 
 var (
 	file_notify_v1_notify_proto_rawDescOnce sync.Once
@@ -2406,103 +3638,150 @@ func file_notify_v1_notify_proto_rawDescGZIP() []byte {
 	return file_notify_v1_notify_proto_rawDescData
 }
 
-var file_notify_v1_notify_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_notify_v1_notify_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_notify_v1_notify_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_notify_v1_notify_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_notify_v1_notify_proto_goTypes = []any{
-	(Reason)(0),                       // 0: notify.v1.Reason
-	(*Message)(nil),                   // 1: notify.v1.Message
-	(*PublishRequest)(nil),            // 2: notify.v1.PublishRequest
-	(*PublishResponse)(nil),           // 3: notify.v1.PublishResponse
-	(*PublishStreamRequest)(nil),      // 4: notify.v1.PublishStreamRequest
-	(*PublishStreamResponse)(nil),     // 5: notify.v1.PublishStreamResponse
-	(*PublishResult)(nil),             // 6: notify.v1.PublishResult
-	(*SubscribeRequest)(nil),          // 7: notify.v1.SubscribeRequest
-	(*Attach)(nil),                    // 8: notify.v1.Attach
-	(*Nack)(nil),                      // 9: notify.v1.Nack
-	(*SubscribeResponse)(nil),         // 10: notify.v1.SubscribeResponse
-	(*Attached)(nil),                  // 11: notify.v1.Attached
-	(*Delivery)(nil),                  // 12: notify.v1.Delivery
-	(*ListBrokersRequest)(nil),        // 13: notify.v1.ListBrokersRequest
-	(*ListBrokersResponse)(nil),       // 14: notify.v1.ListBrokersResponse
-	(*BrokerInfo)(nil),                // 15: notify.v1.BrokerInfo
-	(*Topic)(nil),                     // 16: notify.v1.Topic
-	(*CreateTopicRequest)(nil),        // 17: notify.v1.CreateTopicRequest
-	(*CreateTopicResponse)(nil),       // 18: notify.v1.CreateTopicResponse
-	(*ListTopicsRequest)(nil),         // 19: notify.v1.ListTopicsRequest
-	(*ListTopicsResponse)(nil),        // 20: notify.v1.ListTopicsResponse
-	(*GetTopicRequest)(nil),           // 21: notify.v1.GetTopicRequest
-	(*GetTopicResponse)(nil),          // 22: notify.v1.GetTopicResponse
-	(*Subscription)(nil),              // 23: notify.v1.Subscription
-	(*AddSubscriptionRequest)(nil),    // 24: notify.v1.AddSubscriptionRequest
-	(*AddSubscriptionResponse)(nil),   // 25: notify.v1.AddSubscriptionResponse
-	(*ListSubscriptionsRequest)(nil),  // 26: notify.v1.ListSubscriptionsRequest
-	(*ListSubscriptionsResponse)(nil), // 27: notify.v1.ListSubscriptionsResponse
-	(*Group)(nil),                     // 28: notify.v1.Group
-	(*Instance)(nil),                  // 29: notify.v1.Instance
-	(*ListGroupsRequest)(nil),         // 30: notify.v1.ListGroupsRequest
-	(*ListGroupsResponse)(nil),        // 31: notify.v1.ListGroupsResponse
-	(*GetGroupRequest)(nil),           // 32: notify.v1.GetGroupRequest
-	(*GetGroupResponse)(nil),          // 33: notify.v1.GetGroupResponse
-	(*ListShardsRequest)(nil),         // 34: notify.v1.ListShardsRequest
-	(*ListShardsResponse)(nil),        // 35: notify.v1.ListShardsResponse
-	(*Shard)(nil),                     // 36: notify.v1.Shard
-	(*ErrorDetail)(nil),               // 37: notify.v1.ErrorDetail
-	nil,                               // 38: notify.v1.Message.HeadersEntry
+	(Decision)(0),                     // 0: notify.v1.Decision
+	(Reason)(0),                       // 1: notify.v1.Reason
+	(*Message)(nil),                   // 2: notify.v1.Message
+	(*PublishRequest)(nil),            // 3: notify.v1.PublishRequest
+	(*PublishResponse)(nil),           // 4: notify.v1.PublishResponse
+	(*PublishStreamRequest)(nil),      // 5: notify.v1.PublishStreamRequest
+	(*PublishStreamResponse)(nil),     // 6: notify.v1.PublishStreamResponse
+	(*PublishResult)(nil),             // 7: notify.v1.PublishResult
+	(*SubscribeRequest)(nil),          // 8: notify.v1.SubscribeRequest
+	(*Attach)(nil),                    // 9: notify.v1.Attach
+	(*Nack)(nil),                      // 10: notify.v1.Nack
+	(*SubscribeResponse)(nil),         // 11: notify.v1.SubscribeResponse
+	(*Attached)(nil),                  // 12: notify.v1.Attached
+	(*Delivery)(nil),                  // 13: notify.v1.Delivery
+	(*PrepareRequest)(nil),            // 14: notify.v1.PrepareRequest
+	(*PrepareResponse)(nil),           // 15: notify.v1.PrepareResponse
+	(*DecideRequest)(nil),             // 16: notify.v1.DecideRequest
+	(*DecideResponse)(nil),            // 17: notify.v1.DecideResponse
+	(*CheckBackRequest)(nil),          // 18: notify.v1.CheckBackRequest
+	(*AttachProducer)(nil),            // 19: notify.v1.AttachProducer
+	(*CheckAnswer)(nil),               // 20: notify.v1.CheckAnswer
+	(*CheckBackResponse)(nil),         // 21: notify.v1.CheckBackResponse
+	(*Check)(nil),                     // 22: notify.v1.Check
+	(*ListBrokersRequest)(nil),        // 23: notify.v1.ListBrokersRequest
+	(*ListBrokersResponse)(nil),       // 24: notify.v1.ListBrokersResponse
+	(*BrokerInfo)(nil),                // 25: notify.v1.BrokerInfo
+	(*Topic)(nil),                     // 26: notify.v1.Topic
+	(*CreateTopicRequest)(nil),        // 27: notify.v1.CreateTopicRequest
+	(*CreateTopicResponse)(nil),       // 28: notify.v1.CreateTopicResponse
+	(*ListTopicsRequest)(nil),         // 29: notify.v1.ListTopicsRequest
+	(*ListTopicsResponse)(nil),        // 30: notify.v1.ListTopicsResponse
+	(*GetTopicRequest)(nil),           // 31: notify.v1.GetTopicRequest
+	(*GetTopicResponse)(nil),          // 32: notify.v1.GetTopicResponse
+	(*Subscription)(nil),              // 33: notify.v1.Subscription
+	(*AddSubscriptionRequest)(nil),    // 34: notify.v1.AddSubscriptionRequest
+	(*AddSubscriptionResponse)(nil),   // 35: notify.v1.AddSubscriptionResponse
+	(*ListSubscriptionsRequest)(nil),  // 36: notify.v1.ListSubscriptionsRequest
+	(*ListSubscriptionsResponse)(nil), // 37: notify.v1.ListSubscriptionsResponse
+	(*Group)(nil),                     // 38: notify.v1.Group
+	(*Instance)(nil),                  // 39: notify.v1.Instance
+	(*ListGroupsRequest)(nil),         // 40: notify.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),        // 41: notify.v1.ListGroupsResponse
+	(*GetGroupRequest)(nil),           // 42: notify.v1.GetGroupRequest
+	(*GetGroupResponse)(nil),          // 43: notify.v1.GetGroupResponse
+	(*ListShardsRequest)(nil),         // 44: notify.v1.ListShardsRequest
+	(*ListShardsResponse)(nil),        // 45: notify.v1.ListShardsResponse
+	(*Shard)(nil),                     // 46: notify.v1.Shard
+	(*Half)(nil),                      // 47: notify.v1.Half
+	(*ListHalvesRequest)(nil),         // 48: notify.v1.ListHalvesRequest
+	(*ListHalvesResponse)(nil),        // 49: notify.v1.ListHalvesResponse
+	(*DecideHalfRequest)(nil),         // 50: notify.v1.DecideHalfRequest
+	(*DecideHalfResponse)(nil),        // 51: notify.v1.DecideHalfResponse
+	(*Rejected)(nil),                  // 52: notify.v1.Rejected
+	(*ListRejectedRequest)(nil),       // 53: notify.v1.ListRejectedRequest
+	(*ListRejectedResponse)(nil),      // 54: notify.v1.ListRejectedResponse
+	(*ResubmitRejectedRequest)(nil),   // 55: notify.v1.ResubmitRejectedRequest
+	(*ResubmitRejectedResponse)(nil),  // 56: notify.v1.ResubmitRejectedResponse
+	(*ErrorDetail)(nil),               // 57: notify.v1.ErrorDetail
+	nil,                               // 58: notify.v1.Message.HeadersEntry
 }
 var file_notify_v1_notify_proto_depIdxs = []int32{
-	38, // 0: notify.v1.Message.headers:type_name -> notify.v1.Message.HeadersEntry
-	1,  // 1: notify.v1.PublishRequest.message:type_name -> notify.v1.Message
-	2,  // 2: notify.v1.PublishStreamRequest.publishes:type_name -> notify.v1.PublishRequest
-	6,  // 3: notify.v1.PublishStreamResponse.results:type_name -> notify.v1.PublishResult
-	37, // 4: notify.v1.PublishResult.error:type_name -> notify.v1.ErrorDetail
-	8,  // 5: notify.v1.SubscribeRequest.attach:type_name -> notify.v1.Attach
-	9,  // 6: notify.v1.SubscribeRequest.nacks:type_name -> notify.v1.Nack
-	11, // 7: notify.v1.SubscribeResponse.attached:type_name -> notify.v1.Attached
-	12, // 8: notify.v1.SubscribeResponse.deliveries:type_name -> notify.v1.Delivery
-	1,  // 9: notify.v1.Delivery.message:type_name -> notify.v1.Message
-	15, // 10: notify.v1.ListBrokersResponse.brokers:type_name -> notify.v1.BrokerInfo
-	16, // 11: notify.v1.CreateTopicRequest.topic:type_name -> notify.v1.Topic
-	16, // 12: notify.v1.CreateTopicResponse.topic:type_name -> notify.v1.Topic
-	16, // 13: notify.v1.ListTopicsResponse.topics:type_name -> notify.v1.Topic
-	16, // 14: notify.v1.GetTopicResponse.topic:type_name -> notify.v1.Topic
-	23, // 15: notify.v1.GetTopicResponse.subscriptions:type_name -> notify.v1.Subscription
-	23, // 16: notify.v1.AddSubscriptionRequest.subscription:type_name -> notify.v1.Subscription
-	23, // 17: notify.v1.AddSubscriptionResponse.subscription:type_name -> notify.v1.Subscription
-	23, // 18: notify.v1.ListSubscriptionsResponse.subscriptions:type_name -> notify.v1.Subscription
-	29, // 19: notify.v1.Group.instances:type_name -> notify.v1.Instance
-	28, // 20: notify.v1.ListGroupsResponse.groups:type_name -> notify.v1.Group
-	28, // 21: notify.v1.GetGroupResponse.group:type_name -> notify.v1.Group
-	36, // 22: notify.v1.ListShardsResponse.shards:type_name -> notify.v1.Shard
-	0,  // 23: notify.v1.ErrorDetail.reason:type_name -> notify.v1.Reason
-	2,  // 24: notify.v1.Messaging.Publish:input_type -> notify.v1.PublishRequest
-	4,  // 25: notify.v1.Messaging.PublishStream:input_type -> notify.v1.PublishStreamRequest
-	7,  // 26: notify.v1.Messaging.Subscribe:input_type -> notify.v1.SubscribeRequest
-	13, // 27: notify.v1.Messaging.ListBrokers:input_type -> notify.v1.ListBrokersRequest
-	17, // 28: notify.v1.Admin.CreateTopic:input_type -> notify.v1.CreateTopicRequest
-	19, // 29: notify.v1.Admin.ListTopics:input_type -> notify.v1.ListTopicsRequest
-	21, // 30: notify.v1.Admin.GetTopic:input_type -> notify.v1.GetTopicRequest
-	30, // 31: notify.v1.Admin.ListGroups:input_type -> notify.v1.ListGroupsRequest
-	32, // 32: notify.v1.Admin.GetGroup:input_type -> notify.v1.GetGroupRequest
-	24, // 33: notify.v1.Admin.AddSubscription:input_type -> notify.v1.AddSubscriptionRequest
-	26, // 34: notify.v1.Admin.ListSubscriptions:input_type -> notify.v1.ListSubscriptionsRequest
-	34, // 35: notify.v1.Admin.ListShards:input_type -> notify.v1.ListShardsRequest
-	3,  // 36: notify.v1.Messaging.Publish:output_type -> notify.v1.PublishResponse
-	5,  // 37: notify.v1.Messaging.PublishStream:output_type -> notify.v1.PublishStreamResponse
-	10, // 38: notify.v1.Messaging.Subscribe:output_type -> notify.v1.SubscribeResponse
-	14, // 39: notify.v1.Messaging.ListBrokers:output_type -> notify.v1.ListBrokersResponse
-	18, // 40: notify.v1.Admin.CreateTopic:output_type -> notify.v1.CreateTopicResponse
-	20, // 41: notify.v1.Admin.ListTopics:output_type -> notify.v1.ListTopicsResponse
-	22, // 42: notify.v1.Admin.GetTopic:output_type -> notify.v1.GetTopicResponse
-	31, // 43: notify.v1.Admin.ListGroups:output_type -> notify.v1.ListGroupsResponse
-	33, // 44: notify.v1.Admin.GetGroup:output_type -> notify.v1.GetGroupResponse
-	25, // 45: notify.v1.Admin.AddSubscription:output_type -> notify.v1.AddSubscriptionResponse
-	27, // 46: notify.v1.Admin.ListSubscriptions:output_type -> notify.v1.ListSubscriptionsResponse
-	35, // 47: notify.v1.Admin.ListShards:output_type -> notify.v1.ListShardsResponse
-	36, // [36:48] is the sub-list for method output_type
-	24, // [24:36] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	58, // 0: notify.v1.Message.headers:type_name -> notify.v1.Message.HeadersEntry
+	2,  // 1: notify.v1.PublishRequest.message:type_name -> notify.v1.Message
+	3,  // 2: notify.v1.PublishStreamRequest.publishes:type_name -> notify.v1.PublishRequest
+	7,  // 3: notify.v1.PublishStreamResponse.results:type_name -> notify.v1.PublishResult
+	57, // 4: notify.v1.PublishResult.error:type_name -> notify.v1.ErrorDetail
+	9,  // 5: notify.v1.SubscribeRequest.attach:type_name -> notify.v1.Attach
+	10, // 6: notify.v1.SubscribeRequest.nacks:type_name -> notify.v1.Nack
+	12, // 7: notify.v1.SubscribeResponse.attached:type_name -> notify.v1.Attached
+	13, // 8: notify.v1.SubscribeResponse.deliveries:type_name -> notify.v1.Delivery
+	2,  // 9: notify.v1.Delivery.message:type_name -> notify.v1.Message
+	2,  // 10: notify.v1.PrepareRequest.message:type_name -> notify.v1.Message
+	19, // 11: notify.v1.CheckBackRequest.attach:type_name -> notify.v1.AttachProducer
+	20, // 12: notify.v1.CheckBackRequest.answers:type_name -> notify.v1.CheckAnswer
+	0,  // 13: notify.v1.CheckAnswer.decision:type_name -> notify.v1.Decision
+	22, // 14: notify.v1.CheckBackResponse.checks:type_name -> notify.v1.Check
+	2,  // 15: notify.v1.Check.message:type_name -> notify.v1.Message
+	25, // 16: notify.v1.ListBrokersResponse.brokers:type_name -> notify.v1.BrokerInfo
+	26, // 17: notify.v1.CreateTopicRequest.topic:type_name -> notify.v1.Topic
+	26, // 18: notify.v1.CreateTopicResponse.topic:type_name -> notify.v1.Topic
+	26, // 19: notify.v1.ListTopicsResponse.topics:type_name -> notify.v1.Topic
+	26, // 20: notify.v1.GetTopicResponse.topic:type_name -> notify.v1.Topic
+	33, // 21: notify.v1.GetTopicResponse.subscriptions:type_name -> notify.v1.Subscription
+	33, // 22: notify.v1.AddSubscriptionRequest.subscription:type_name -> notify.v1.Subscription
+	33, // 23: notify.v1.AddSubscriptionResponse.subscription:type_name -> notify.v1.Subscription
+	33, // 24: notify.v1.ListSubscriptionsResponse.subscriptions:type_name -> notify.v1.Subscription
+	39, // 25: notify.v1.Group.instances:type_name -> notify.v1.Instance
+	38, // 26: notify.v1.ListGroupsResponse.groups:type_name -> notify.v1.Group
+	38, // 27: notify.v1.GetGroupResponse.group:type_name -> notify.v1.Group
+	46, // 28: notify.v1.ListShardsResponse.shards:type_name -> notify.v1.Shard
+	2,  // 29: notify.v1.Half.message:type_name -> notify.v1.Message
+	47, // 30: notify.v1.ListHalvesResponse.halves:type_name -> notify.v1.Half
+	0,  // 31: notify.v1.DecideHalfRequest.decision:type_name -> notify.v1.Decision
+	2,  // 32: notify.v1.Rejected.message:type_name -> notify.v1.Message
+	52, // 33: notify.v1.ListRejectedResponse.rejected:type_name -> notify.v1.Rejected
+	1,  // 34: notify.v1.ErrorDetail.reason:type_name -> notify.v1.Reason
+	3,  // 35: notify.v1.Messaging.Publish:input_type -> notify.v1.PublishRequest
+	5,  // 36: notify.v1.Messaging.PublishStream:input_type -> notify.v1.PublishStreamRequest
+	8,  // 37: notify.v1.Messaging.Subscribe:input_type -> notify.v1.SubscribeRequest
+	14, // 38: notify.v1.Messaging.Prepare:input_type -> notify.v1.PrepareRequest
+	16, // 39: notify.v1.Messaging.Commit:input_type -> notify.v1.DecideRequest
+	16, // 40: notify.v1.Messaging.Rollback:input_type -> notify.v1.DecideRequest
+	18, // 41: notify.v1.Messaging.CheckBack:input_type -> notify.v1.CheckBackRequest
+	23, // 42: notify.v1.Messaging.ListBrokers:input_type -> notify.v1.ListBrokersRequest
+	27, // 43: notify.v1.Admin.CreateTopic:input_type -> notify.v1.CreateTopicRequest
+	29, // 44: notify.v1.Admin.ListTopics:input_type -> notify.v1.ListTopicsRequest
+	31, // 45: notify.v1.Admin.GetTopic:input_type -> notify.v1.GetTopicRequest
+	40, // 46: notify.v1.Admin.ListGroups:input_type -> notify.v1.ListGroupsRequest
+	42, // 47: notify.v1.Admin.GetGroup:input_type -> notify.v1.GetGroupRequest
+	34, // 48: notify.v1.Admin.AddSubscription:input_type -> notify.v1.AddSubscriptionRequest
+	36, // 49: notify.v1.Admin.ListSubscriptions:input_type -> notify.v1.ListSubscriptionsRequest
+	44, // 50: notify.v1.Admin.ListShards:input_type -> notify.v1.ListShardsRequest
+	48, // 51: notify.v1.Admin.ListHalves:input_type -> notify.v1.ListHalvesRequest
+	50, // 52: notify.v1.Admin.DecideHalf:input_type -> notify.v1.DecideHalfRequest
+	53, // 53: notify.v1.Admin.ListRejected:input_type -> notify.v1.ListRejectedRequest
+	55, // 54: notify.v1.Admin.ResubmitRejected:input_type -> notify.v1.ResubmitRejectedRequest
+	4,  // 55: notify.v1.Messaging.Publish:output_type -> notify.v1.PublishResponse
+	6,  // 56: notify.v1.Messaging.PublishStream:output_type -> notify.v1.PublishStreamResponse
+	11, // 57: notify.v1.Messaging.Subscribe:output_type -> notify.v1.SubscribeResponse
+	15, // 58: notify.v1.Messaging.Prepare:output_type -> notify.v1.PrepareResponse
+	17, // 59: notify.v1.Messaging.Commit:output_type -> notify.v1.DecideResponse
+	17, // 60: notify.v1.Messaging.Rollback:output_type -> notify.v1.DecideResponse
+	21, // 61: notify.v1.Messaging.CheckBack:output_type -> notify.v1.CheckBackResponse
+	24, // 62: notify.v1.Messaging.ListBrokers:output_type -> notify.v1.ListBrokersResponse
+	28, // 63: notify.v1.Admin.CreateTopic:output_type -> notify.v1.CreateTopicResponse
+	30, // 64: notify.v1.Admin.ListTopics:output_type -> notify.v1.ListTopicsResponse
+	32, // 65: notify.v1.Admin.GetTopic:output_type -> notify.v1.GetTopicResponse
+	41, // 66: notify.v1.Admin.ListGroups:output_type -> notify.v1.ListGroupsResponse
+	43, // 67: notify.v1.Admin.GetGroup:output_type -> notify.v1.GetGroupResponse
+	35, // 68: notify.v1.Admin.AddSubscription:output_type -> notify.v1.AddSubscriptionResponse
+	37, // 69: notify.v1.Admin.ListSubscriptions:output_type -> notify.v1.ListSubscriptionsResponse
+	45, // 70: notify.v1.Admin.ListShards:output_type -> notify.v1.ListShardsResponse
+	49, // 71: notify.v1.Admin.ListHalves:output_type -> notify.v1.ListHalvesResponse
+	51, // 72: notify.v1.Admin.DecideHalf:output_type -> notify.v1.DecideHalfResponse
+	54, // 73: notify.v1.Admin.ListRejected:output_type -> notify.v1.ListRejectedResponse
+	56, // 74: notify.v1.Admin.ResubmitRejected:output_type -> notify.v1.ResubmitRejectedResponse
+	55, // [55:75] is the sub-list for method output_type
+	35, // [35:55] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_notify_v1_notify_proto_init() }
@@ -2510,14 +3789,14 @@ func file_notify_v1_notify_proto_init() {
 	if File_notify_v1_notify_proto != nil {
 		return
 	}
-	file_notify_v1_notify_proto_msgTypes[15].OneofWrappers = []any{}
+	file_notify_v1_notify_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_notify_v1_notify_proto_rawDesc), len(file_notify_v1_notify_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   38,
+			NumEnums:      2,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

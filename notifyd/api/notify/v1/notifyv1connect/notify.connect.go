@@ -50,6 +50,14 @@ const (
 	MessagingPublishStreamProcedure = "/notify.v1.Messaging/PublishStream"
 	// MessagingSubscribeProcedure is the fully-qualified name of the Messaging's Subscribe RPC.
 	MessagingSubscribeProcedure = "/notify.v1.Messaging/Subscribe"
+	// MessagingPrepareProcedure is the fully-qualified name of the Messaging's Prepare RPC.
+	MessagingPrepareProcedure = "/notify.v1.Messaging/Prepare"
+	// MessagingCommitProcedure is the fully-qualified name of the Messaging's Commit RPC.
+	MessagingCommitProcedure = "/notify.v1.Messaging/Commit"
+	// MessagingRollbackProcedure is the fully-qualified name of the Messaging's Rollback RPC.
+	MessagingRollbackProcedure = "/notify.v1.Messaging/Rollback"
+	// MessagingCheckBackProcedure is the fully-qualified name of the Messaging's CheckBack RPC.
+	MessagingCheckBackProcedure = "/notify.v1.Messaging/CheckBack"
 	// MessagingListBrokersProcedure is the fully-qualified name of the Messaging's ListBrokers RPC.
 	MessagingListBrokersProcedure = "/notify.v1.Messaging/ListBrokers"
 	// AdminCreateTopicProcedure is the fully-qualified name of the Admin's CreateTopic RPC.
@@ -68,6 +76,14 @@ const (
 	AdminListSubscriptionsProcedure = "/notify.v1.Admin/ListSubscriptions"
 	// AdminListShardsProcedure is the fully-qualified name of the Admin's ListShards RPC.
 	AdminListShardsProcedure = "/notify.v1.Admin/ListShards"
+	// AdminListHalvesProcedure is the fully-qualified name of the Admin's ListHalves RPC.
+	AdminListHalvesProcedure = "/notify.v1.Admin/ListHalves"
+	// AdminDecideHalfProcedure is the fully-qualified name of the Admin's DecideHalf RPC.
+	AdminDecideHalfProcedure = "/notify.v1.Admin/DecideHalf"
+	// AdminListRejectedProcedure is the fully-qualified name of the Admin's ListRejected RPC.
+	AdminListRejectedProcedure = "/notify.v1.Admin/ListRejected"
+	// AdminResubmitRejectedProcedure is the fully-qualified name of the Admin's ResubmitRejected RPC.
+	AdminResubmitRejectedProcedure = "/notify.v1.Admin/ResubmitRejected"
 )
 
 // MessagingClient is a client for the notify.v1.Messaging service.
@@ -85,6 +101,18 @@ type MessagingClient interface {
 	// Subscribe makes the caller an instance of a consumer group at this broker.
 	// A consumer attaches to every broker; see ListBrokers.
 	Subscribe(context.Context) *connect.BidiStreamForClient[v1.SubscribeRequest, v1.SubscribeResponse]
+	// Prepare stores a half message: it is durable, but neither pushed nor mirrored until it
+	// is committed. The producer runs its local transaction and then calls Commit or
+	// Rollback; when neither comes, the producer group is asked (CheckBack).
+	Prepare(context.Context, *connect.Request[v1.PrepareRequest]) (*connect.Response[v1.PrepareResponse], error)
+	// Commit makes a half an ordinary message, in one transaction. The first decision wins:
+	// the same one again is answered alike for 24 h, a contrary one is a conflict. Any broker takes it.
+	Commit(context.Context, *connect.Request[v1.DecideRequest]) (*connect.Response[v1.DecideResponse], error)
+	// Rollback removes a half; its rules are those of Commit.
+	Rollback(context.Context, *connect.Request[v1.DecideRequest]) (*connect.Response[v1.DecideResponse], error)
+	// CheckBack makes the caller an instance of a producer group at this broker: it is asked
+	// what became of halves that nobody has decided. A producer attaches to every broker.
+	CheckBack(context.Context) *connect.BidiStreamForClient[v1.CheckBackRequest, v1.CheckBackResponse]
 	// ListBrokers names the live brokers and the addresses they advertise.
 	ListBrokers(context.Context, *connect.Request[v1.ListBrokersRequest]) (*connect.Response[v1.ListBrokersResponse], error)
 }
@@ -118,6 +146,30 @@ func NewMessagingClient(httpClient connect.HTTPClient, baseURL string, opts ...c
 			connect.WithSchema(messagingMethods.ByName("Subscribe")),
 			connect.WithClientOptions(opts...),
 		),
+		prepare: connect.NewClient[v1.PrepareRequest, v1.PrepareResponse](
+			httpClient,
+			baseURL+MessagingPrepareProcedure,
+			connect.WithSchema(messagingMethods.ByName("Prepare")),
+			connect.WithClientOptions(opts...),
+		),
+		commit: connect.NewClient[v1.DecideRequest, v1.DecideResponse](
+			httpClient,
+			baseURL+MessagingCommitProcedure,
+			connect.WithSchema(messagingMethods.ByName("Commit")),
+			connect.WithClientOptions(opts...),
+		),
+		rollback: connect.NewClient[v1.DecideRequest, v1.DecideResponse](
+			httpClient,
+			baseURL+MessagingRollbackProcedure,
+			connect.WithSchema(messagingMethods.ByName("Rollback")),
+			connect.WithClientOptions(opts...),
+		),
+		checkBack: connect.NewClient[v1.CheckBackRequest, v1.CheckBackResponse](
+			httpClient,
+			baseURL+MessagingCheckBackProcedure,
+			connect.WithSchema(messagingMethods.ByName("CheckBack")),
+			connect.WithClientOptions(opts...),
+		),
 		listBrokers: connect.NewClient[v1.ListBrokersRequest, v1.ListBrokersResponse](
 			httpClient,
 			baseURL+MessagingListBrokersProcedure,
@@ -132,6 +184,10 @@ type messagingClient struct {
 	publish       *connect.Client[v1.PublishRequest, v1.PublishResponse]
 	publishStream *connect.Client[v1.PublishStreamRequest, v1.PublishStreamResponse]
 	subscribe     *connect.Client[v1.SubscribeRequest, v1.SubscribeResponse]
+	prepare       *connect.Client[v1.PrepareRequest, v1.PrepareResponse]
+	commit        *connect.Client[v1.DecideRequest, v1.DecideResponse]
+	rollback      *connect.Client[v1.DecideRequest, v1.DecideResponse]
+	checkBack     *connect.Client[v1.CheckBackRequest, v1.CheckBackResponse]
 	listBrokers   *connect.Client[v1.ListBrokersRequest, v1.ListBrokersResponse]
 }
 
@@ -148,6 +204,26 @@ func (c *messagingClient) PublishStream(ctx context.Context) *connect.BidiStream
 // Subscribe calls notify.v1.Messaging.Subscribe.
 func (c *messagingClient) Subscribe(ctx context.Context) *connect.BidiStreamForClient[v1.SubscribeRequest, v1.SubscribeResponse] {
 	return c.subscribe.CallBidiStream(ctx)
+}
+
+// Prepare calls notify.v1.Messaging.Prepare.
+func (c *messagingClient) Prepare(ctx context.Context, req *connect.Request[v1.PrepareRequest]) (*connect.Response[v1.PrepareResponse], error) {
+	return c.prepare.CallUnary(ctx, req)
+}
+
+// Commit calls notify.v1.Messaging.Commit.
+func (c *messagingClient) Commit(ctx context.Context, req *connect.Request[v1.DecideRequest]) (*connect.Response[v1.DecideResponse], error) {
+	return c.commit.CallUnary(ctx, req)
+}
+
+// Rollback calls notify.v1.Messaging.Rollback.
+func (c *messagingClient) Rollback(ctx context.Context, req *connect.Request[v1.DecideRequest]) (*connect.Response[v1.DecideResponse], error) {
+	return c.rollback.CallUnary(ctx, req)
+}
+
+// CheckBack calls notify.v1.Messaging.CheckBack.
+func (c *messagingClient) CheckBack(ctx context.Context) *connect.BidiStreamForClient[v1.CheckBackRequest, v1.CheckBackResponse] {
+	return c.checkBack.CallBidiStream(ctx)
 }
 
 // ListBrokers calls notify.v1.Messaging.ListBrokers.
@@ -170,6 +246,18 @@ type MessagingHandler interface {
 	// Subscribe makes the caller an instance of a consumer group at this broker.
 	// A consumer attaches to every broker; see ListBrokers.
 	Subscribe(context.Context, *connect.BidiStream[v1.SubscribeRequest, v1.SubscribeResponse]) error
+	// Prepare stores a half message: it is durable, but neither pushed nor mirrored until it
+	// is committed. The producer runs its local transaction and then calls Commit or
+	// Rollback; when neither comes, the producer group is asked (CheckBack).
+	Prepare(context.Context, *connect.Request[v1.PrepareRequest]) (*connect.Response[v1.PrepareResponse], error)
+	// Commit makes a half an ordinary message, in one transaction. The first decision wins:
+	// the same one again is answered alike for 24 h, a contrary one is a conflict. Any broker takes it.
+	Commit(context.Context, *connect.Request[v1.DecideRequest]) (*connect.Response[v1.DecideResponse], error)
+	// Rollback removes a half; its rules are those of Commit.
+	Rollback(context.Context, *connect.Request[v1.DecideRequest]) (*connect.Response[v1.DecideResponse], error)
+	// CheckBack makes the caller an instance of a producer group at this broker: it is asked
+	// what became of halves that nobody has decided. A producer attaches to every broker.
+	CheckBack(context.Context, *connect.BidiStream[v1.CheckBackRequest, v1.CheckBackResponse]) error
 	// ListBrokers names the live brokers and the addresses they advertise.
 	ListBrokers(context.Context, *connect.Request[v1.ListBrokersRequest]) (*connect.Response[v1.ListBrokersResponse], error)
 }
@@ -199,6 +287,30 @@ func NewMessagingHandler(svc MessagingHandler, opts ...connect.HandlerOption) (s
 		connect.WithSchema(messagingMethods.ByName("Subscribe")),
 		connect.WithHandlerOptions(opts...),
 	)
+	messagingPrepareHandler := connect.NewUnaryHandler(
+		MessagingPrepareProcedure,
+		svc.Prepare,
+		connect.WithSchema(messagingMethods.ByName("Prepare")),
+		connect.WithHandlerOptions(opts...),
+	)
+	messagingCommitHandler := connect.NewUnaryHandler(
+		MessagingCommitProcedure,
+		svc.Commit,
+		connect.WithSchema(messagingMethods.ByName("Commit")),
+		connect.WithHandlerOptions(opts...),
+	)
+	messagingRollbackHandler := connect.NewUnaryHandler(
+		MessagingRollbackProcedure,
+		svc.Rollback,
+		connect.WithSchema(messagingMethods.ByName("Rollback")),
+		connect.WithHandlerOptions(opts...),
+	)
+	messagingCheckBackHandler := connect.NewBidiStreamHandler(
+		MessagingCheckBackProcedure,
+		svc.CheckBack,
+		connect.WithSchema(messagingMethods.ByName("CheckBack")),
+		connect.WithHandlerOptions(opts...),
+	)
 	messagingListBrokersHandler := connect.NewUnaryHandler(
 		MessagingListBrokersProcedure,
 		svc.ListBrokers,
@@ -213,6 +325,14 @@ func NewMessagingHandler(svc MessagingHandler, opts ...connect.HandlerOption) (s
 			messagingPublishStreamHandler.ServeHTTP(w, r)
 		case MessagingSubscribeProcedure:
 			messagingSubscribeHandler.ServeHTTP(w, r)
+		case MessagingPrepareProcedure:
+			messagingPrepareHandler.ServeHTTP(w, r)
+		case MessagingCommitProcedure:
+			messagingCommitHandler.ServeHTTP(w, r)
+		case MessagingRollbackProcedure:
+			messagingRollbackHandler.ServeHTTP(w, r)
+		case MessagingCheckBackProcedure:
+			messagingCheckBackHandler.ServeHTTP(w, r)
 		case MessagingListBrokersProcedure:
 			messagingListBrokersHandler.ServeHTTP(w, r)
 		default:
@@ -236,6 +356,22 @@ func (UnimplementedMessagingHandler) Subscribe(context.Context, *connect.BidiStr
 	return connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Messaging.Subscribe is not implemented"))
 }
 
+func (UnimplementedMessagingHandler) Prepare(context.Context, *connect.Request[v1.PrepareRequest]) (*connect.Response[v1.PrepareResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Messaging.Prepare is not implemented"))
+}
+
+func (UnimplementedMessagingHandler) Commit(context.Context, *connect.Request[v1.DecideRequest]) (*connect.Response[v1.DecideResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Messaging.Commit is not implemented"))
+}
+
+func (UnimplementedMessagingHandler) Rollback(context.Context, *connect.Request[v1.DecideRequest]) (*connect.Response[v1.DecideResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Messaging.Rollback is not implemented"))
+}
+
+func (UnimplementedMessagingHandler) CheckBack(context.Context, *connect.BidiStream[v1.CheckBackRequest, v1.CheckBackResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Messaging.CheckBack is not implemented"))
+}
+
 func (UnimplementedMessagingHandler) ListBrokers(context.Context, *connect.Request[v1.ListBrokersRequest]) (*connect.Response[v1.ListBrokersResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Messaging.ListBrokers is not implemented"))
 }
@@ -250,6 +386,14 @@ type AdminClient interface {
 	AddSubscription(context.Context, *connect.Request[v1.AddSubscriptionRequest]) (*connect.Response[v1.AddSubscriptionResponse], error)
 	ListSubscriptions(context.Context, *connect.Request[v1.ListSubscriptionsRequest]) (*connect.Response[v1.ListSubscriptionsResponse], error)
 	ListShards(context.Context, *connect.Request[v1.ListShardsRequest]) (*connect.Response[v1.ListShardsResponse], error)
+	// ListHalves lists halves that are not decided.
+	ListHalves(context.Context, *connect.Request[v1.ListHalvesRequest]) (*connect.Response[v1.ListHalvesResponse], error)
+	// DecideHalf decides a half by its id alone, in place of its producer.
+	DecideHalf(context.Context, *connect.Request[v1.DecideHalfRequest]) (*connect.Response[v1.DecideHalfResponse], error)
+	// ListRejected lists outbox rows that could not be relayed.
+	ListRejected(context.Context, *connect.Request[v1.ListRejectedRequest]) (*connect.Response[v1.ListRejectedResponse], error)
+	// ResubmitRejected puts a rejected outbox row back into the outbox.
+	ResubmitRejected(context.Context, *connect.Request[v1.ResubmitRejectedRequest]) (*connect.Response[v1.ResubmitRejectedResponse], error)
 }
 
 // NewAdminClient constructs a client for the notify.v1.Admin service. By default, it uses the
@@ -311,6 +455,30 @@ func NewAdminClient(httpClient connect.HTTPClient, baseURL string, opts ...conne
 			connect.WithSchema(adminMethods.ByName("ListShards")),
 			connect.WithClientOptions(opts...),
 		),
+		listHalves: connect.NewClient[v1.ListHalvesRequest, v1.ListHalvesResponse](
+			httpClient,
+			baseURL+AdminListHalvesProcedure,
+			connect.WithSchema(adminMethods.ByName("ListHalves")),
+			connect.WithClientOptions(opts...),
+		),
+		decideHalf: connect.NewClient[v1.DecideHalfRequest, v1.DecideHalfResponse](
+			httpClient,
+			baseURL+AdminDecideHalfProcedure,
+			connect.WithSchema(adminMethods.ByName("DecideHalf")),
+			connect.WithClientOptions(opts...),
+		),
+		listRejected: connect.NewClient[v1.ListRejectedRequest, v1.ListRejectedResponse](
+			httpClient,
+			baseURL+AdminListRejectedProcedure,
+			connect.WithSchema(adminMethods.ByName("ListRejected")),
+			connect.WithClientOptions(opts...),
+		),
+		resubmitRejected: connect.NewClient[v1.ResubmitRejectedRequest, v1.ResubmitRejectedResponse](
+			httpClient,
+			baseURL+AdminResubmitRejectedProcedure,
+			connect.WithSchema(adminMethods.ByName("ResubmitRejected")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -324,6 +492,10 @@ type adminClient struct {
 	addSubscription   *connect.Client[v1.AddSubscriptionRequest, v1.AddSubscriptionResponse]
 	listSubscriptions *connect.Client[v1.ListSubscriptionsRequest, v1.ListSubscriptionsResponse]
 	listShards        *connect.Client[v1.ListShardsRequest, v1.ListShardsResponse]
+	listHalves        *connect.Client[v1.ListHalvesRequest, v1.ListHalvesResponse]
+	decideHalf        *connect.Client[v1.DecideHalfRequest, v1.DecideHalfResponse]
+	listRejected      *connect.Client[v1.ListRejectedRequest, v1.ListRejectedResponse]
+	resubmitRejected  *connect.Client[v1.ResubmitRejectedRequest, v1.ResubmitRejectedResponse]
 }
 
 // CreateTopic calls notify.v1.Admin.CreateTopic.
@@ -366,6 +538,26 @@ func (c *adminClient) ListShards(ctx context.Context, req *connect.Request[v1.Li
 	return c.listShards.CallUnary(ctx, req)
 }
 
+// ListHalves calls notify.v1.Admin.ListHalves.
+func (c *adminClient) ListHalves(ctx context.Context, req *connect.Request[v1.ListHalvesRequest]) (*connect.Response[v1.ListHalvesResponse], error) {
+	return c.listHalves.CallUnary(ctx, req)
+}
+
+// DecideHalf calls notify.v1.Admin.DecideHalf.
+func (c *adminClient) DecideHalf(ctx context.Context, req *connect.Request[v1.DecideHalfRequest]) (*connect.Response[v1.DecideHalfResponse], error) {
+	return c.decideHalf.CallUnary(ctx, req)
+}
+
+// ListRejected calls notify.v1.Admin.ListRejected.
+func (c *adminClient) ListRejected(ctx context.Context, req *connect.Request[v1.ListRejectedRequest]) (*connect.Response[v1.ListRejectedResponse], error) {
+	return c.listRejected.CallUnary(ctx, req)
+}
+
+// ResubmitRejected calls notify.v1.Admin.ResubmitRejected.
+func (c *adminClient) ResubmitRejected(ctx context.Context, req *connect.Request[v1.ResubmitRejectedRequest]) (*connect.Response[v1.ResubmitRejectedResponse], error) {
+	return c.resubmitRejected.CallUnary(ctx, req)
+}
+
 // AdminHandler is an implementation of the notify.v1.Admin service.
 type AdminHandler interface {
 	CreateTopic(context.Context, *connect.Request[v1.CreateTopicRequest]) (*connect.Response[v1.CreateTopicResponse], error)
@@ -376,6 +568,14 @@ type AdminHandler interface {
 	AddSubscription(context.Context, *connect.Request[v1.AddSubscriptionRequest]) (*connect.Response[v1.AddSubscriptionResponse], error)
 	ListSubscriptions(context.Context, *connect.Request[v1.ListSubscriptionsRequest]) (*connect.Response[v1.ListSubscriptionsResponse], error)
 	ListShards(context.Context, *connect.Request[v1.ListShardsRequest]) (*connect.Response[v1.ListShardsResponse], error)
+	// ListHalves lists halves that are not decided.
+	ListHalves(context.Context, *connect.Request[v1.ListHalvesRequest]) (*connect.Response[v1.ListHalvesResponse], error)
+	// DecideHalf decides a half by its id alone, in place of its producer.
+	DecideHalf(context.Context, *connect.Request[v1.DecideHalfRequest]) (*connect.Response[v1.DecideHalfResponse], error)
+	// ListRejected lists outbox rows that could not be relayed.
+	ListRejected(context.Context, *connect.Request[v1.ListRejectedRequest]) (*connect.Response[v1.ListRejectedResponse], error)
+	// ResubmitRejected puts a rejected outbox row back into the outbox.
+	ResubmitRejected(context.Context, *connect.Request[v1.ResubmitRejectedRequest]) (*connect.Response[v1.ResubmitRejectedResponse], error)
 }
 
 // NewAdminHandler builds an HTTP handler from the service implementation. It returns the path on
@@ -433,6 +633,30 @@ func NewAdminHandler(svc AdminHandler, opts ...connect.HandlerOption) (string, h
 		connect.WithSchema(adminMethods.ByName("ListShards")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminListHalvesHandler := connect.NewUnaryHandler(
+		AdminListHalvesProcedure,
+		svc.ListHalves,
+		connect.WithSchema(adminMethods.ByName("ListHalves")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminDecideHalfHandler := connect.NewUnaryHandler(
+		AdminDecideHalfProcedure,
+		svc.DecideHalf,
+		connect.WithSchema(adminMethods.ByName("DecideHalf")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminListRejectedHandler := connect.NewUnaryHandler(
+		AdminListRejectedProcedure,
+		svc.ListRejected,
+		connect.WithSchema(adminMethods.ByName("ListRejected")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminResubmitRejectedHandler := connect.NewUnaryHandler(
+		AdminResubmitRejectedProcedure,
+		svc.ResubmitRejected,
+		connect.WithSchema(adminMethods.ByName("ResubmitRejected")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/notify.v1.Admin/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AdminCreateTopicProcedure:
@@ -451,6 +675,14 @@ func NewAdminHandler(svc AdminHandler, opts ...connect.HandlerOption) (string, h
 			adminListSubscriptionsHandler.ServeHTTP(w, r)
 		case AdminListShardsProcedure:
 			adminListShardsHandler.ServeHTTP(w, r)
+		case AdminListHalvesProcedure:
+			adminListHalvesHandler.ServeHTTP(w, r)
+		case AdminDecideHalfProcedure:
+			adminDecideHalfHandler.ServeHTTP(w, r)
+		case AdminListRejectedProcedure:
+			adminListRejectedHandler.ServeHTTP(w, r)
+		case AdminResubmitRejectedProcedure:
+			adminResubmitRejectedHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -490,4 +722,20 @@ func (UnimplementedAdminHandler) ListSubscriptions(context.Context, *connect.Req
 
 func (UnimplementedAdminHandler) ListShards(context.Context, *connect.Request[v1.ListShardsRequest]) (*connect.Response[v1.ListShardsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.ListShards is not implemented"))
+}
+
+func (UnimplementedAdminHandler) ListHalves(context.Context, *connect.Request[v1.ListHalvesRequest]) (*connect.Response[v1.ListHalvesResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.ListHalves is not implemented"))
+}
+
+func (UnimplementedAdminHandler) DecideHalf(context.Context, *connect.Request[v1.DecideHalfRequest]) (*connect.Response[v1.DecideHalfResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.DecideHalf is not implemented"))
+}
+
+func (UnimplementedAdminHandler) ListRejected(context.Context, *connect.Request[v1.ListRejectedRequest]) (*connect.Response[v1.ListRejectedResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.ListRejected is not implemented"))
+}
+
+func (UnimplementedAdminHandler) ResubmitRejected(context.Context, *connect.Request[v1.ResubmitRejectedRequest]) (*connect.Response[v1.ResubmitRejectedResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.ResubmitRejected is not implemented"))
 }

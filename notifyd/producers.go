@@ -1,0 +1,93 @@
+package notifyd
+
+import (
+	"sync"
+
+	notifyv1 "notifymirror/notifyd/api/notify/v1"
+)
+
+// Producers are the attached instances of producer groups, who can be asked about halves.
+type producers struct {
+	mu     sync.Mutex
+	groups map[string]*producerGroup
+}
+
+type producerGroup struct {
+	instances []*producer
+	turn      int
+}
+
+// A producer is one attached stream. Its fields belong to the lock of producers.
+type producer struct {
+	group  string
+	name   string
+	outbox []*notifyv1.Check
+	wake   chan struct{} // capacity 1
+}
+
+func newProducers() *producers { return &producers{groups: map[string]*producerGroup{}} }
+
+func (ps *producers) attach(group, name string) *producer {
+	p := &producer{group: group, name: name, wake: make(chan struct{}, 1)}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	g := ps.groups[group]
+	if g == nil {
+		g = &producerGroup{}
+		ps.groups[group] = g
+	}
+	g.instances = append(g.instances, p)
+	return p
+}
+
+// detach takes an instance out. What it was asked and has not answered is asked again at
+// the next check.
+func (ps *producers) detach(p *producer) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	g := ps.groups[p.group]
+	for i, x := range g.instances {
+		if x == p {
+			g.instances = append(g.instances[:i], g.instances[i+1:]...)
+			break
+		}
+	}
+	if len(g.instances) == 0 {
+		delete(ps.groups, p.group)
+	}
+}
+
+// present are the groups with an instance here.
+func (ps *producers) present() []string {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	out := make([]string, 0, len(ps.groups))
+	for g := range ps.groups {
+		out = append(out, g)
+	}
+	return out
+}
+
+// ask gives a check to an instance of the group, in turn. It reports false when nobody is here.
+func (ps *producers) ask(group string, c *notifyv1.Check) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	g := ps.groups[group]
+	if g == nil {
+		return false
+	}
+	g.turn = (g.turn + 1) % len(g.instances)
+	p := g.instances[g.turn]
+	p.outbox = append(p.outbox, c)
+	wake(p.wake)
+	return true
+}
+
+// take empties an instance's outbox.
+func (ps *producers) take(p *producer) []*notifyv1.Check {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	out := p.outbox
+	p.outbox = nil
+	return out
+}
