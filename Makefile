@@ -64,8 +64,8 @@ check: go ## Check format, vet, staticcheck and generated code, and that no test
 	@go vet ./...
 	@go vet -tags engines ./e2e/...
 	@go run $(STATICCHECK) ./...
-	@rm -rf bin/generated; mkdir -p bin/generated; $(MAKE) generate OUT=bin/generated
-	@cd bin/generated; find . -name '*.go' | while read -r f; do \
+	@rm -rf bin/_generated; mkdir -p bin/_generated; $(MAKE) generate OUT=bin/_generated
+	@cd bin/_generated; find . -name '*.go' | while read -r f; do \
 		diff -q -I '^//.*protoc  *v' "../../$$f" "$$f" >/dev/null || { echo "$$f is not current: type make generate"; exit 1; }; \
 	done
 

@@ -339,3 +339,18 @@ func TestARowWrittenDuringAReadIsNotDeliveredAgain(t *testing.T) {
 		t.Errorf("%d rows stay busy for ever", len(o.busy))
 	}
 }
+
+func TestAnAckForAMessageNotReadYetIsHandedBack(t *testing.T) {
+	clock := newStoreClock(time.Now())
+	c := &core{metrics: newMetrics(prometheus.NewRegistry()), clock: clock, registry: &registry{}, hub: newHub(time.Second, clock)}
+	st := &store.Store{Name: "a", Info: schema.Info{StoreID: uuid.NewString()}}
+	o := newOwner(c, st, 0, store.Taken{Epoch: 2, Version: 1}, newView(&store.Registry{Version: 1}), nil, nil)
+	k := newKeeper(c, st, store.Broker{}, nil)
+	k.owners[0] = o
+	con := &consumer{b: &Broker{core: c, keeper: k}, group: c.hub.group(1)}
+	raw := token{store: o.storeID, pos: shard.At(1, 1), group: 1, attempt: 1}.encode()
+	refused, err := con.settle(&notifyv1.SubscribeRequest{Acks: [][]byte{raw}})
+	if err != nil || len(refused) != 1 {
+		t.Fatalf("settle = %d handed back, %v; want 1", len(refused), err)
+	}
+}

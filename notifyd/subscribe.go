@@ -168,8 +168,8 @@ func (c *consumer) receive(ctx context.Context) error {
 	}
 }
 
-// settle passes acks and nacks to the owners of their shards and returns the tokens of
-// shards that are not here.
+// settle passes acks and nacks to the owners of their shards and returns the tokens that
+// cannot be settled here now.
 func (c *consumer) settle(req *notifyv1.SubscribeRequest) (refused [][]byte, err error) {
 	for _, raw := range req.GetAcks() {
 		t, o, err := c.b.settler(raw)
@@ -181,7 +181,10 @@ func (c *consumer) settle(req *notifyv1.SubscribeRequest) (refused [][]byte, err
 			continue
 		}
 		f := c.b.hub.group(t.group).finish(flightKey{t.shard, t.pos}, 0)
-		if o.ack(t.pos, t.group) && f != nil {
+		switch {
+		case !o.ack(t.pos, t.group): // taken over just now, and not read yet: later
+			refused = append(refused, raw)
+		case f != nil:
 			o.ended(f, "")
 		}
 	}

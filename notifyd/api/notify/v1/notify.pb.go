@@ -723,8 +723,9 @@ type SubscribeResponse struct {
 	// First on the stream.
 	Attached   *Attached   `protobuf:"bytes,1,opt,name=attached,proto3" json:"attached,omitempty"`
 	Deliveries []*Delivery `protobuf:"bytes,2,rep,name=deliveries,proto3" json:"deliveries,omitempty"`
-	// Tokens of acks and nacks that this broker may not settle, since another
-	// broker owns the shard now: send them to every other broker.
+	// Tokens of acks and nacks that this broker cannot settle: another broker owns the
+	// shard now, or this one has taken it just now and has not read the message yet. Send
+	// them to the other brokers, and again.
 	NotOwner      [][]byte `protobuf:"bytes,3,rep,name=not_owner,json=notOwner,proto3" json:"not_owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
