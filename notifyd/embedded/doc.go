@@ -6,6 +6,7 @@
 //
 //	DIR/lock         held by this process and by the server; contains our pid
 //	DIR/server.log   what the server says
+//	DIR/tmp/         its temporary files
 //	DIR/db/data/     the server's data directory
 //	DIR/db/made-by   flavor and version that made it
 //	DIR/db/password  of the account that DSN uses
@@ -27,6 +28,9 @@
 //     for as long as its server (or an initialisation) does; the next start waits for that.
 //   - Ctrl-C in a terminal reaches us and not the server: we stop it when those who use it
 //     have stopped.
+//   - Temporary files have a directory of their own: a MariaDB that starts removes those that
+//     it finds, also when they belong to another server that runs. In a shared directory,
+//     one in six initialisations beside others failed for it.
 //   - Nothing from /etc/mysql is read: --no-defaults comes first.
 //   - The socket's name is relative to the data directory, so a long path cannot exceed the
 //     107 bytes that a socket address holds.

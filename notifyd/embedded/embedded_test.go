@@ -106,6 +106,7 @@ func TestServerHasTheSettingsThatAStoreNeeds(t *testing.T) {
 		"character_set_server":           "utf8mb4",
 		"bind_address":                   "127.0.0.1",
 		"performance_schema":             "0",
+		"tmpdir":                         filepath.Join(filepath.Dir(db.LogPath()), "tmp"),
 	}
 	if db.Server().Flavor == embedded.MySQL {
 		want["gtid_mode"] = "1"

@@ -18,6 +18,7 @@ func flags(c Config, dataDir, initFile string, port, uid int) []string {
 		"--bind-address=" + host,
 		"--skip-name-resolve",
 		"--init-file=" + initFile,
+		tmpdir(c),
 
 		"--server-id=1",
 		"--log-bin=binlog",
@@ -63,6 +64,10 @@ func redoLog(c Config) []string {
 	}
 	return []string{fmt.Sprintf("--innodb-log-file-size=%d", c.RedoLog)}
 }
+
+// tmpdir keeps temporary files apart: a MariaDB that starts removes those that it finds in
+// its directory, also when they are another server's that runs.
+func tmpdir(c Config) string { return "--tmpdir=" + paths(c.Dir).tmp() }
 
 // user is what both servers ask of a caller who is root.
 func user(uid int) []string {

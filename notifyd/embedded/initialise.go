@@ -18,6 +18,7 @@ import (
 type paths string
 
 func (p paths) log() string      { return filepath.Join(string(p), "server.log") }
+func (p paths) tmp() string      { return filepath.Join(string(p), "tmp") }
 func (p paths) db() string       { return filepath.Join(string(p), "db") }
 func (p paths) fresh() string    { return filepath.Join(string(p), "db.new") }
 func (p paths) data() string     { return filepath.Join(p.db(), "data") }
@@ -30,6 +31,9 @@ func (p paths) initFile() string { return filepath.Join(p.db(), "init.sql") }
 func initialise(ctx context.Context, c Config, lock, log *os.File) error {
 	p := paths(c.Dir)
 	if err := os.RemoveAll(p.fresh()); err != nil {
+		return fmt.Errorf("database directory %s: %w", c.Dir, err)
+	}
+	if err := os.MkdirAll(p.tmp(), 0o700); err != nil {
 		return fmt.Errorf("database directory %s: %w", c.Dir, err)
 	}
 	if _, err := os.Stat(p.db()); err == nil {
@@ -81,7 +85,7 @@ func runInit(ctx context.Context, c Config, dataDir string, lock, log *os.File) 
 // initCommand is what makes a data directory: MySQL does it itself, MariaDB has a script.
 func initCommand(c Config, dataDir string, uid int) (string, []string, error) {
 	if c.Server.Flavor == MySQL {
-		args := []string{"--no-defaults", "--initialize-insecure", "--datadir=" + dataDir}
+		args := []string{"--no-defaults", "--initialize-insecure", "--datadir=" + dataDir, tmpdir(c)}
 		args = append(args, redoLog(c)...)
 		return c.Server.Path, append(args, user(uid)...), nil
 	}
@@ -90,7 +94,7 @@ func initCommand(c Config, dataDir string, uid int) (string, []string, error) {
 		return "", nil, err
 	}
 	args := []string{"--no-defaults", "--datadir=" + dataDir, "--auth-root-authentication-method=normal",
-		"--skip-test-db", "--skip-name-resolve"}
+		"--skip-test-db", "--skip-name-resolve", tmpdir(c)}
 	args = append(args, redoLog(c)...)
 	return script, append(args, user(uid)...), nil
 }

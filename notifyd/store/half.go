@@ -20,11 +20,14 @@ type Decision int8
 
 const (
 	// Undecided is the zero value.
-	Undecided  Decision = 0
-	Committed  Decision = 1
+	Undecided Decision = 0
+	// Committed says that the half became a message.
+	Committed Decision = 1
+	// RolledBack says that the half is gone.
 	RolledBack Decision = 2
 )
 
+// String is "commit", "rollback" or "undecided".
 func (d Decision) String() string {
 	switch d {
 	case Committed:
