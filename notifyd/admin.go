@@ -65,9 +65,6 @@ func (b *Broker) CreateTopic(ctx context.Context, req *connect.Request[notifyv1.
 	if err := message.ValidateTopic(t.GetName()); err != nil {
 		return nil, rpcError(err)
 	}
-	if err := b.collides(ctx, t.GetName()); err != nil {
-		return nil, rpcError(err)
-	}
 	mirrored := t.Mirrored == nil || t.GetMirrored()
 	if err := b.keeper.st.CreateTopic(ctx, store.Topic{Name: t.GetName(), Mirrored: mirrored}); err != nil {
 		return nil, rpcError(err)
@@ -77,21 +74,6 @@ func (b *Broker) CreateTopic(ctx context.Context, req *connect.Request[notifyv1.
 		return nil, err
 	}
 	return connect.NewResponse(&notifyv1.CreateTopicResponse{Topic: topicProto(v.Topics[t.GetName()])}), nil
-}
-
-// collides refuses a topic that differs from another only in "." and "_": Kafka takes the
-// two for one in its metrics, and refuses the second.
-func (b *Broker) collides(ctx context.Context, name string) error {
-	if err := b.keeper.readRegistry(ctx); err != nil {
-		return err
-	}
-	folded := strings.ReplaceAll(name, ".", "_")
-	for other := range b.registry.load().Topics {
-		if other != name && strings.ReplaceAll(other, ".", "_") == folded {
-			return &message.FieldError{Field: "topic", Rule: `differs from topic "` + other + `" only in "." and "_", which Kafka does not tell apart`}
-		}
-	}
-	return nil
 }
 
 // ListTopics implements the API.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -32,7 +33,7 @@ func (b *Broker) ListRejected(ctx context.Context, req *connect.Request[notifyv1
 			break
 		}
 		m := messageProto(r.Msg)
-		m.BornAtUs = 0
+		m.BornAtUs, m.Key = 0, strings.ToValidUTF8(m.Key, "\uFFFD")
 		res.Rejected = append(res.Rejected, &notifyv1.Rejected{Store: b.keeper.st.Name, Seq: r.Seq, Message: m, Reason: r.Reason, RejectedAtUs: r.RejectedAt})
 	}
 	return connect.NewResponse(res), nil

@@ -55,6 +55,7 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 	}
 	clock := newStoreClock(time.Now())
 	c := &core{cfg: cfg, log: deps.Logger, metrics: newMetrics(deps.Registerer), clock: clock, registry: &registry{},
+		commits:   newCommitGate(),
 		hub:       newHub(time.Duration(cfg.AckWait), clock),
 		producers: newProducers(),
 		retry:     retryPolicy{min: time.Duration(cfg.RetryMin), max: time.Duration(cfg.RetryMax)}}
@@ -115,8 +116,6 @@ func (b *Broker) serve(ctx context.Context, listener net.Listener) error {
 	var all errgroup.Group
 	all.Go(func() error { b.hub.run(work, settleAfter); return nil })
 	all.Go(func() error { b.forward.run(work); return nil })
-	all.Go(func() error { b.forget(ctx); return nil })
-	all.Go(func() error { b.becomeReady(ctx); return nil })
 	failed := make(chan error, 1)
 	all.Go(func() error {
 		err := server.Serve(listener)
@@ -128,6 +127,8 @@ func (b *Broker) serve(ctx context.Context, listener net.Listener) error {
 	})
 	keep, stopKeeping := context.WithCancel(ctx)
 	defer stopKeeping()
+	all.Go(func() error { b.forget(keep); return nil })
+	all.Go(func() error { b.becomeReady(keep); return nil })
 	all.Go(func() error {
 		select {
 		case <-ctx.Done():

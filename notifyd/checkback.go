@@ -104,7 +104,7 @@ func (b *Broker) answered(ctx context.Context, h handle, group string, answer no
 
 // decideAnywhere decides here, or at a broker that owns a shard.
 func (b *Broker) decideAnywhere(ctx context.Context, h handle, group string, d store.Decision) error {
-	peer := b.passOn(nil)
+	peer := b.passOn(ctx, nil)
 	if peer == nil {
 		_, err := b.decide(ctx, h, group, d)
 		return err

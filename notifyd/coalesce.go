@@ -29,7 +29,7 @@ type publish struct {
 	release func() // gives memory and route back; may be nil
 
 	done chan struct{} // closed when the rest is set
-	id   uuid.UUID
+	id   uuid.UUID     // the message's own until then
 	dup  bool
 	err  *apiError
 }
@@ -37,7 +37,7 @@ type publish struct {
 func newPublish(item store.Item, l *line) *publish {
 	p := &publish{item: item, size: decisionSize, line: l, done: make(chan struct{})}
 	if item.Msg != nil {
-		p.size = item.Msg.Size()
+		p.size, p.id = item.Msg.Size(), item.Msg.ID
 	}
 	return p
 }
@@ -50,7 +50,9 @@ func (p *publish) stored(id uuid.UUID, dup bool) {
 	p.finish()
 }
 
+// finish answers, and lets go of the message: an answer may wait long to be sent.
 func (p *publish) finish() {
+	p.item.Msg = nil
 	if p.release != nil {
 		p.release()
 	}
@@ -125,6 +127,12 @@ func (q *batchQueue) take() (batch []*publish, over bool) {
 		p.fail(behindFailure())
 	}
 	return batch, over
+}
+
+func (q *batchQueue) len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.items)
 }
 
 // close lets no more in; what is inside can still be taken.

@@ -155,8 +155,8 @@ func (c Config) check() (problems []error) {
 	if c.MaxBodyBytes > 64<<20 {
 		bad("max_body", "%s is above 64MiB", c.MaxBodyBytes)
 	}
-	if c.PublishMemory < 2*c.MaxBodyBytes {
-		bad("publish_memory", "%s is below twice max_body", c.PublishMemory)
+	if c.PublishMemory < 2*c.MaxBodyBytes+64<<10 {
+		bad("publish_memory", "%s is below twice max_body and 64KiB", c.PublishMemory)
 	}
 	if c.RetryMin > c.RetryMax {
 		bad("retry_min", "%s is above retry_max, %s", time.Duration(c.RetryMin), time.Duration(c.RetryMax))

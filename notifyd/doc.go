@@ -8,6 +8,7 @@
 //	route     route.go                its key chooses one of the shards owned here
 //	forward   forward.go              a broker without a shard passes it on
 //	coalesce  coalesce.go             what arrives during one commit is the next batch
+//	gate      gate.go                 few small batches commit at once, so that they grow
 //	insert    insert.go               one fenced transaction; COMMIT is the promise
 //	exchange  exchange.go             the registry names the groups that get it
 //	push      push.go, subscribe.go   one instance of each group, as far as its credit goes
@@ -31,8 +32,9 @@
 //
 // What is not obvious:
 //
-//   - No timer stands between a publish and its commit. An idle shard sends at once; a busy
-//     one takes everything that came while its last commit ran.
+//   - No timer stands between a publish and its commit. An idle broker sends at once; a busy
+//     shard takes everything that came while its last commit ran, or while it waited for
+//     one of the few places of small batches.
 //   - A connection that breaks in a write transaction ends the ownership of its shard. The
 //     shard is taken again under a new epoch, which makes sure that nothing of the old one
 //     can still commit; only then can the range of the lost batch be read and answered.
@@ -46,5 +48,5 @@
 //     decision is one row of its id, so whichever copy is decided second is only deleted.
 //   - The relay reads the outbox from the start every 50 ms: a row becomes visible when its
 //     transaction commits, which may be long after rows with a higher seq.
-//   - Settling waits for up to 50 ms so that deletes come in batches. Nobody waits for it.
+//   - Settling waits for up to 200 ms so that deletes come in batches. Nobody waits for it.
 package notifyd

@@ -35,12 +35,10 @@ func newDrain() *drain { return &drain{next: never, cursor: start()} }
 
 // readLoop pages messages that are not in memory and drains pending rows.
 func (o *owner) readLoop(ctx context.Context) error {
-	if err := o.seekDrains(ctx); err != nil {
-		return o.readFailed(ctx, err)
-	}
+	defer close(o.readEnded)
 	t := time.NewTicker(readPeriod)
 	defer t.Stop()
-	for {
+	for sought := false; ; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -52,7 +50,15 @@ func (o *owner) readLoop(ctx context.Context) error {
 		if !o.leased() {
 			continue
 		}
-		again, err := o.read(ctx)
+		var again bool
+		var err error
+		if !sought {
+			err = o.seekDrains(ctx)
+		}
+		if err == nil {
+			sought = true
+			again, err = o.read(ctx)
+		}
 		if err != nil {
 			if err := o.readFailed(ctx, err); err != nil {
 				return err

@@ -73,6 +73,10 @@ func asAPIError(err error) *apiError {
 		e := newError(reason, "%s", field.Error())
 		e.detail.Field, e.detail.Size, e.detail.Limit = field.Field, int64(field.Size), int64(field.Limit)
 		return e
+	case errors.Is(err, store.ErrCollides):
+		e := newError(notifyv1.Reason_REASON_INVALID, "%s", err)
+		e.detail.Field = "topic"
+		return e
 	case errors.Is(err, store.ErrExists):
 		return newError(notifyv1.Reason_REASON_ALREADY_EXISTS, "%s", err)
 	case errors.Is(err, store.ErrBusy):

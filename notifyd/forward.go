@@ -2,6 +2,7 @@ package notifyd
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"time"
 
@@ -52,14 +53,14 @@ func (f *forwarder) run(ctx context.Context) {
 
 // forward sends one batch on a stream of its own to the first peer that takes it.
 func (f *forwarder) forward(ctx context.Context, batch []*publish) {
-	peers := f.peers()
-	if len(peers) == 0 {
-		failBatch(batch, newError(notifyv1.Reason_REASON_UNAVAILABLE, "no broker owns a shard now: try again"))
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
-	client := notifyv1connect.NewMessagingClient(f.http, "http://"+peers[0], connect.WithGRPC())
+	peer := f.peer(ctx)
+	if peer == "" {
+		failBatch(batch, newError(notifyv1.Reason_REASON_UNAVAILABLE, "no broker that owns a shard can be reached now: try again"))
+		return
+	}
+	client := notifyv1connect.NewMessagingClient(f.http, "http://"+peer, connect.WithGRPC())
 	stream := client.PublishStream(ctx)
 	stream.RequestHeader().Set(forwardedHeader, f.self)
 	defer stream.CloseResponse()
@@ -79,8 +80,24 @@ func (f *forwarder) forward(ctx context.Context, batch []*publish) {
 	}
 	if len(batch) > 0 {
 		failBatch(batch, newError(notifyv1.Reason_REASON_RESULT_UNKNOWN,
-			"result unknown: broker %s did not answer; send it again with the same idempotency key: %s", peers[0], err))
+			"result unknown: broker %s did not answer; send it again with the same idempotency key: %s", peer, err))
 	}
+}
+
+// peerTimeout bounds a look whether a peer takes connections.
+const peerTimeout = 2 * time.Second
+
+// peer is the first broker with shards that takes connections, or "".
+func (f *forwarder) peer(ctx context.Context) string {
+	d := net.Dialer{Timeout: peerTimeout}
+	for _, p := range f.peers() {
+		conn, err := d.DialContext(ctx, "tcp", p)
+		if err == nil {
+			conn.Close()
+			return p
+		}
+	}
+	return ""
 }
 
 // answerForwarded answers the first publishes of the batch and returns the rest.

@@ -26,7 +26,7 @@ func (b *Broker) Prepare(ctx context.Context, req *connect.Request[notifyv1.Prep
 	if err != nil {
 		return nil, rpcError(b.refused(pub, err))
 	}
-	if peer := b.passOn(req.Header()); peer != nil {
+	if peer := b.passOn(ctx, req.Header()); peer != nil {
 		forward := connect.NewRequest(msg)
 		forward.Header().Set(forwardedHeader, b.cfg.ID)
 		msg.Message.Id = p.item.Msg.ID.String()
@@ -71,7 +71,7 @@ func validateCheckURL(s string) error {
 
 // Commit implements the API.
 func (b *Broker) Commit(ctx context.Context, req *connect.Request[notifyv1.DecideRequest]) (*connect.Response[notifyv1.DecideResponse], error) {
-	if peer := b.passOn(req.Header()); peer != nil {
+	if peer := b.passOn(ctx, req.Header()); peer != nil {
 		return peer.Commit(ctx, b.forwarded(req.Msg))
 	}
 	return b.decideRequest(ctx, req.Msg, store.Committed)
@@ -79,7 +79,7 @@ func (b *Broker) Commit(ctx context.Context, req *connect.Request[notifyv1.Decid
 
 // Rollback implements the API.
 func (b *Broker) Rollback(ctx context.Context, req *connect.Request[notifyv1.DecideRequest]) (*connect.Response[notifyv1.DecideResponse], error) {
-	if peer := b.passOn(req.Header()); peer != nil {
+	if peer := b.passOn(ctx, req.Header()); peer != nil {
 		return peer.Rollback(ctx, b.forwarded(req.Msg))
 	}
 	return b.decideRequest(ctx, req.Msg, store.RolledBack)
@@ -140,15 +140,15 @@ func (b *Broker) run(ctx context.Context, p *publish) (*owner, error) {
 }
 
 // passOn returns a broker that owns shards when this one owns none, unless the call was passed on already.
-func (b *Broker) passOn(header http.Header) notifyv1connect.MessagingClient {
+func (b *Broker) passOn(ctx context.Context, header http.Header) notifyv1connect.MessagingClient {
 	if len(b.keeper.owned()) > 0 || header.Get(forwardedHeader) != "" {
 		return nil
 	}
-	peers := b.keeper.peers()
-	if len(peers) == 0 {
+	peer := b.forward.peer(ctx)
+	if peer == "" {
 		return nil
 	}
-	return notifyv1connect.NewMessagingClient(b.forward.http, "http://"+peers[0], connect.WithGRPC())
+	return notifyv1connect.NewMessagingClient(b.forward.http, "http://"+peer, connect.WithGRPC())
 }
 
 // A handle names a half. Its layout is that of a token up to the message id, without pos:

@@ -37,14 +37,14 @@ func (o *owner) insertLoop(ctx context.Context) error {
 			}
 			continue
 		}
+		leave := o.commits.enter(ctx, o.queue.len())
 		batch, over := o.queue.take()
-		if over {
-			return nil
+		var err error
+		if len(batch) > 0 {
+			err = o.insert(ctx, batch)
 		}
-		if len(batch) == 0 {
-			continue
-		}
-		if err := o.insert(ctx, batch); err != nil {
+		leave()
+		if over || err != nil {
 			return err
 		}
 	}
@@ -134,7 +134,10 @@ func (o *owner) committed(fence store.Fence, stored []shard.Stored) []shard.Deli
 // exchanged pushes deliveries, and takes a newer registry that the fence told of.
 func (o *owner) exchanged(ctx context.Context, fence store.Fence, ds []shard.Delivery) {
 	o.hub.offer(o.flights(ds))
-	if fence.Version > o.registry.load().Version {
+	o.mu.Lock()
+	old := fence.Version > o.ledger.Version()
+	o.mu.Unlock()
+	if old {
 		if err := o.refresh(ctx); err != nil {
 			o.log.Warn("registry cannot be read", "store", o.st.Name, "err", err)
 		}

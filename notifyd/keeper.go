@@ -22,18 +22,20 @@ type keeper struct {
 	changed func(context.Context) // the set of owners changed
 	looked  chan struct{}         // closed after the first look at the leases
 
-	mu     sync.Mutex
-	owners map[int]*owner
-	leases []shard.Lease
-	live   []store.Broker
-	away   bool
-	stop   bool // nothing is taken any more
+	mu      sync.Mutex
+	owners  map[int]*owner
+	leaving map[int]*owner // handing over: renewed, but nothing comes to them any more
+	leases  []shard.Lease
+	live    []store.Broker
+	away    bool
+	stop    bool // nothing is taken any more
 
 	group errgroup.Group // running owners
 }
 
 func newKeeper(c *core, st *store.Store, self store.Broker, changed func(context.Context)) *keeper {
-	return &keeper{core: c, st: st, self: self, changed: changed, looked: make(chan struct{}), owners: map[int]*owner{}}
+	return &keeper{core: c, st: st, self: self, changed: changed, looked: make(chan struct{}),
+		owners: map[int]*owner{}, leaving: map[int]*owner{}}
 }
 
 // run keeps shards until ctx is done, then hands all of them over. Owners work under work,
@@ -54,17 +56,18 @@ func (k *keeper) run(ctx, work context.Context) error {
 	loops.Wait()
 	k.mu.Lock()
 	k.stop = true
-	owners := slices.Collect(maps.Values(k.owners))
+	owners := slices.Collect(maps.Keys(k.owners))
 	k.mu.Unlock()
+	err := k.st.Farewell(work, k.self.ID) // the others may take all of them
 	renewing, end := context.WithCancel(work)
 	loops.Go(func() error { k.every(renewing, k.renew); return nil })
-	for _, o := range owners {
-		o.release()
+	for _, no := range owners {
+		k.handOver(work, no)
 	}
 	k.group.Wait()
 	end()
 	loops.Wait()
-	return k.st.Farewell(work, k.self.ID)
+	return err
 }
 
 // start runs an owner until it ends.
@@ -74,13 +77,15 @@ func (k *keeper) start(work context.Context, o *owner) {
 	stop := k.stop
 	k.mu.Unlock()
 	if stop {
-		o.release()
+		defer k.handOver(work, o.no)
 	}
 	k.group.Go(func() error {
 		err := o.run(work)
 		k.mu.Lock()
-		if k.owners[o.no] == o {
-			delete(k.owners, o.no)
+		for _, m := range []map[int]*owner{k.owners, k.leaving} {
+			if m[o.no] == o {
+				delete(m, o.no)
+			}
 		}
 		k.mu.Unlock()
 		k.changed(work)

@@ -30,11 +30,13 @@ func (k *keeper) every(ctx context.Context, f func(context.Context)) {
 func (k *keeper) renew(ctx context.Context) {
 	held := map[int]int64{}
 	k.mu.Lock()
-	for no, o := range k.owners {
+	owners := maps.Clone(k.leaving)
+	maps.Copy(owners, k.owners)
+	stop := k.stop
+	k.mu.Unlock()
+	for no, o := range owners {
 		held[no] = o.epoch
 	}
-	owners := maps.Clone(k.owners)
-	k.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, k.leaseTime())
 	defer cancel()
 	asked := time.Now()
@@ -47,7 +49,9 @@ func (k *keeper) renew(ctx context.Context) {
 		for _, o := range owners {
 			o.lose()
 		}
-		err = k.st.Heartbeat(ctx, k.self)
+		if !stop { // after the farewell others count without this broker
+			err = k.st.Heartbeat(ctx, k.self)
+		}
 	}
 	k.reached(ctx, err)
 }

@@ -88,16 +88,21 @@ func TestABadOutboxRowIsPutAsideWithItsReasonAndStopsNothing(t *testing.T) {
 	bad[insertOutbox(t, s.db, "nowhere", "", "x")] = "notify topic create nowhere"
 	bad[insertOutbox(t, s.db, "orders", "", strings.Repeat("x", 1001))] = "body: too many bytes"
 	bad[insertOutbox(t, s.db, "orders", `{"a":1}`, "x")] = "headers: not a JSON object of strings"
+	odd := uuid.New()
+	if _, err := s.db.Exec("INSERT INTO outbox (id, topic, msg_key, headers, body) VALUES (?, 'orders', X'FF', '', 'x')", odd[:]); err != nil {
+		t.Fatal(err)
+	}
+	bad[odd.String()] = "key: not UTF-8"
 	good := insertOutbox(t, s.db, "orders", `{"a":"1"}`, "x")
 	s.until("the good one is delivered, the others are aside", func() bool {
-		return r.count() == 1 && s.count("SELECT COUNT(*) FROM outbox_rejected") == 3 && s.count("SELECT COUNT(*) FROM outbox") == 0
+		return r.count() == 1 && s.count("SELECT COUNT(*) FROM outbox_rejected") == 4 && s.count("SELECT COUNT(*) FROM outbox") == 0
 	})
 	if r.got[good] != 1 {
 		t.Errorf("delivered %v, want %s", r.got, good)
 	}
 	_, answer := s.post(addr, "Admin/ListRejected", `{}`)
 	list, _ := answer["rejected"].([]any)
-	if len(list) != 3 {
+	if len(list) != 4 {
 		t.Fatalf("listed %v", answer)
 	}
 	var seq string

@@ -26,6 +26,7 @@ type core struct {
 	metrics   *metrics
 	clock     *storeClock
 	registry  *registry
+	commits   *commitGate
 	hub       *hub
 	producers *producers
 	callbacks *callbacks
@@ -40,9 +41,10 @@ type core struct {
 
 func (c *core) deliveryFull() bool { return c.unsettledBytes.Load() > int64(c.cfg.DeliveryMemory) }
 
-// An owner is this broker's ownership of one shard under one epoch. Three goroutines work
-// for it: the inserter stores batches (coalesce.go), the settler removes and parks messages
-// (settle.go), the reader pages and drains (drain.go). It ends when it is fenced, when a
+// An owner is this broker's ownership of one shard under one epoch. Its goroutines:
+// the inserter stores batches (insert.go), the settler removes and parks messages (settle.go), the
+// reader pages and drains (drain.go), the checker asks about halves (check.go), and in shard 0
+// the relay empties the outbox (relay.go). It ends when it is fenced, when a
 // transaction's outcome is unknown, or when it is asked to release the shard.
 type owner struct {
 	*core
@@ -62,6 +64,7 @@ type owner struct {
 	settleWake chan struct{}
 	releasing  chan struct{} // closed: hand the shard over
 	inserted   chan struct{} // closed: the inserter has ended
+	readEnded  chan struct{} // closed: the reader has ended
 	lost       chan struct{} // closed: the lease is another's
 
 	mu      sync.Mutex
@@ -111,7 +114,7 @@ func newOwner(c *core, st *store.Store, no int, t store.Taken, v *view, inserts,
 		inserts: inserts, settles: settles,
 		queue: newBatchQueue(), relays: make(chan relayWork),
 		readWake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1),
-		releasing: make(chan struct{}), inserted: make(chan struct{}), lost: make(chan struct{}),
+		releasing: make(chan struct{}), inserted: make(chan struct{}), readEnded: make(chan struct{}), lost: make(chan struct{}),
 		slot:   shard.NewSlot(t.Epoch),
 		ledger: shard.NewLedger(t.Settled, shard.EpochStart(t.Epoch), settleAfter.Microseconds(), v.Version, v.exchange),
 		busy:   map[flightGroup]bool{},

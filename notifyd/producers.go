@@ -68,7 +68,11 @@ func (ps *producers) present() []string {
 	return out
 }
 
-// ask gives a check to an instance of the group, in turn. It reports false when nobody is here.
+// maxOutbox is how many checks may wait for one instance: one that does not read them is not asked.
+const maxOutbox = 200
+
+// ask gives a check to an instance of the group, in turn. It reports false when nobody is
+// here who takes it.
 func (ps *producers) ask(group string, c *notifyv1.Check) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -76,18 +80,31 @@ func (ps *producers) ask(group string, c *notifyv1.Check) bool {
 	if g == nil {
 		return false
 	}
-	g.turn = (g.turn + 1) % len(g.instances)
-	p := g.instances[g.turn]
-	p.outbox = append(p.outbox, c)
-	wake(p.wake)
-	return true
+	for range g.instances {
+		g.turn = (g.turn + 1) % len(g.instances)
+		p := g.instances[g.turn]
+		if len(p.outbox) < maxOutbox {
+			p.outbox = append(p.outbox, c)
+			wake(p.wake)
+			return true
+		}
+	}
+	return false
 }
 
-// take empties an instance's outbox.
+// take returns the checks of the next frame.
 func (ps *producers) take(p *producer) []*notifyv1.Check {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	out := p.outbox
-	p.outbox = nil
+	n, bytes := 0, 0
+	for n < len(p.outbox) && n < frameDeliveries && (n == 0 || bytes < frameBytes) {
+		bytes += len(p.outbox[n].GetMessage().GetBody())
+		n++
+	}
+	out := p.outbox[:n:n]
+	p.outbox = p.outbox[n:]
+	if len(p.outbox) > 0 {
+		wake(p.wake)
+	}
 	return out
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-	"unicode/utf8"
 
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
@@ -115,9 +114,6 @@ func fromRequest(req *notifyv1.PublishRequest) (*message.Message, error) {
 			return nil, &message.FieldError{Field: "text", Rule: "give body or text, not both"}
 		}
 		m.Body = []byte(text)
-	}
-	if !utf8.ValidString(m.Key) {
-		return nil, &message.FieldError{Field: "key", Rule: "not UTF-8"}
 	}
 	var err error
 	if in.GetId() == "" {

@@ -290,8 +290,8 @@ func TestEveryDeliveryOfAGroupHasOneEnd(t *testing.T) {
 			name := rapid.SampledFrom([]string{"attach", "detach", "offer", "offer", "receive", "ack", "ack", "wait"}).Draw(t, "step")
 			steps[name](t)
 			for _, i := range instances {
-				if i.inFlight < 0 || i.inFlight > i.credit {
-					t.Fatalf("%d in flight, credit %d", i.inFlight, i.credit)
+				if i.inFlight < 0 || i.inFlight > i.credit || len(i.outbox) > i.credit {
+					t.Fatalf("%d in flight, %d not sent, credit %d", i.inFlight, len(i.outbox), i.credit)
 				}
 			}
 		}
@@ -353,4 +353,85 @@ func TestAnAckForAMessageNotReadYetIsHandedBack(t *testing.T) {
 	if err != nil || len(refused) != 1 {
 		t.Fatalf("settle = %d handed back, %v; want 1", len(refused), err)
 	}
+}
+
+func TestARefusalThatMayPassBreaksItsStream(t *testing.T) {
+	l := &line{}
+	refusedPublish(&notifyv1.PublishRequest{}, unknownTopic("t"), l)
+	if l.broken.Load() {
+		t.Error("a refusal for good broke the stream")
+	}
+	refusedPublish(&notifyv1.PublishRequest{}, newError(notifyv1.Reason_REASON_STORE_AWAY, "away"), l)
+	if !l.broken.Load() {
+		t.Error("what is behind may overtake a message that is to be sent again")
+	}
+}
+
+func TestAProducerThatReadsNoAnswersIsNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &lineReader{ready: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+		for range maxUnanswered {
+			p := publishOf(1, nil)
+			p.stored(uuid.New(), false)
+			r.queue = append(r.queue, p)
+		}
+		let := make(chan bool, 1)
+		go func() { let <- r.awaitRoom(t.Context()) }()
+		synctest.Wait()
+		select {
+		case <-let:
+			t.Fatal("more is accepted than may wait for answers")
+		default:
+		}
+		r.take()
+		if !<-let {
+			t.Error("nothing is accepted although answers were taken")
+		}
+	})
+}
+
+func TestAProducerThatReadsNoChecksIsNotAsked(t *testing.T) {
+	ps := newProducers()
+	p := ps.attach("shop", "i")
+	check := &notifyv1.Check{Message: &notifyv1.Message{Body: make([]byte, 100<<10)}}
+	asked := 0
+	for range 2 * maxOutbox {
+		if ps.ask("shop", check) {
+			asked++
+		}
+	}
+	if asked != maxOutbox {
+		t.Errorf("asked %d times, want %d", asked, maxOutbox)
+	}
+	if n := len(ps.take(p)); n > frameBytes/(100<<10)+1 {
+		t.Errorf("%d checks in one frame", n)
+	}
+	if !ps.ask("shop", check) {
+		t.Error("not asked although it has read some")
+	}
+}
+
+func TestFewSmallBatchesCommitAtOnceAndNoneWaitsLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCommitGate()
+		var leave []func()
+		for range gateWidth {
+			leave = append(leave, g.enter(t.Context(), 1))
+		}
+		began := time.Now()
+		g.enter(t.Context(), gateRows)()
+		if time.Since(began) != 0 {
+			t.Error("a full batch waited")
+		}
+		g.enter(t.Context(), 1)()
+		if waited := time.Since(began); waited != gatePatience {
+			t.Errorf("a small batch waited %s while none left, want %s", waited, gatePatience)
+		}
+		leave[0]()
+		began = time.Now()
+		g.enter(t.Context(), 1)()
+		if time.Since(began) != 0 {
+			t.Error("a small batch waited although a place was free")
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package notifyd
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -36,8 +37,9 @@ type flight struct {
 	queuedAt int64
 	deadline int64
 
-	inst *instance
-	done bool
+	inst   *instance
+	done   bool
+	queued bool // in the instance's outbox
 }
 
 type flightKey struct {
@@ -52,6 +54,7 @@ type instance struct {
 	name, peer string
 	credit     int
 	inFlight   int
+	stale      int // ended before the stream could send them: still in the outbox
 	outbox     []*flight
 	wake       chan struct{} // capacity 1: outbox has something
 	gone       bool
@@ -61,7 +64,7 @@ func (i *instance) free() int {
 	if i.gone {
 		return 0
 	}
-	return i.credit - i.inFlight
+	return i.credit - i.inFlight - i.stale
 }
 
 // A pushGroup spreads a group's deliveries over its instances, round robin, as far as their
@@ -227,6 +230,7 @@ func (g *pushGroup) launch(assigned, ok []*flight) {
 				continue
 			}
 			f.inst.outbox = append(f.inst.outbox, f)
+			f.queued = true
 			wake(f.inst.wake)
 		case !f.done:
 			g.end(f)
@@ -238,6 +242,9 @@ func (g *pushGroup) launch(assigned, ok []*flight) {
 func (g *pushGroup) end(f *flight) {
 	f.done = true
 	f.inst.inFlight--
+	if f.queued {
+		f.inst.stale++
+	}
 	if g.flights[f.key()] == f {
 		delete(g.flights, f.key())
 	}
@@ -269,6 +276,9 @@ func (g *pushGroup) expire(settleAfter int64) {
 		g.order[0] = nil
 		g.order = g.order[1:]
 	}
+	if len(g.order) > 2*len(g.flights)+1000 {
+		g.order = slices.DeleteFunc(g.order, func(f *flight) bool { return f.done })
+	}
 	for len(g.waiting) > 0 && !g.waiting[0].retry && g.waiting[0].queuedAt+settleAfter <= now {
 		g.waiting[0] = nil
 		g.waiting = g.waiting[1:]
@@ -298,7 +308,10 @@ func (g *pushGroup) take(inst *instance, most, bytes int) []*flight {
 	}
 	live := out[:0:0]
 	for _, f := range out {
-		if !f.done {
+		f.queued = false
+		if f.done {
+			inst.stale--
+		} else {
 			live = append(live, f)
 		}
 	}

@@ -192,3 +192,67 @@ func TestAttachingToAGroupThatIsNotDeclaredIsRefused(t *testing.T) {
 		t.Fatalf("Run = %v, want an unknown group", err)
 	}
 }
+
+func TestATroubledStartOfAShardDoesNotStopItsDeliveries(t *testing.T) {
+	s := newStage(t)
+	addr, stop := s.broker(nil)
+	s.subscribe(s.client(addr), "orders", "g")
+	stop()
+	rename := func(from, to string) {
+		t.Helper()
+		for i := range 8 {
+			if _, err := s.db.Exec(fmt.Sprintf("RENAME TABLE %s_%02d TO %s_%02d", from, i, to, i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	rename("pending", "hidden")
+	addr, _ = s.broker(nil)
+	c := s.client(addr)
+	id := s.publish(c, client.Message{Topic: "orders", Body: []byte("x")})
+	rename("hidden", "pending")
+	r := s.consume(c, "g", nil)
+	s.until("delivered and gone", func() bool { return r.count() == 1 && s.rows("message")+s.rows("pending") == 0 })
+	if r.got[id] == 0 {
+		t.Errorf("delivered %v, want %s", r.got, id)
+	}
+}
+
+func TestAStopEndsAlthoughTheStoreRefusesToSettle(t *testing.T) {
+	s := newStage(t)
+	addr, stop := s.broker(nil)
+	c := s.client(addr)
+	s.subscribe(c, "orders", "g")
+	if _, err := s.db.Exec("RENAME TABLE settled TO hidden"); err != nil {
+		t.Fatal(err)
+	}
+	s.publish(c, client.Message{Topic: "orders", Body: []byte("x")})
+	ended := make(chan struct{})
+	go func() { stop(); close(ended) }()
+	s.until("the broker has ended", func() bool {
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	})
+	if held := s.count("SELECT COUNT(*) FROM lease WHERE expires_at > 0"); held != 0 {
+		t.Errorf("%d shards are still leased", held)
+	}
+	if n := s.rows("message"); n != 1 {
+		t.Errorf("%d messages, want 1", n)
+	}
+}
+
+func TestTwoTopicsThatKafkaCannotTellApartAreNeverBothDeclared(t *testing.T) {
+	s := newStage(t)
+	addr, _ := s.broker(func(c *notifyd.Config) { c.AutoCreateTopics = true })
+	c := s.client(addr)
+	s.publish(c, client.Message{Topic: "a.b", Body: []byte("x")})
+	_, err := c.Publish(t.Context(), client.Message{Topic: "a_b", Body: []byte("x")}, client.PublishOptions{})
+	var e *client.Error
+	if !errors.As(err, &e) || e.Reason != client.ReasonInvalid || e.Field != "topic" {
+		t.Errorf("publish to a_b: %v", err)
+	}
+}

@@ -11,9 +11,12 @@ import (
 
 const (
 	// settlePeriod is how long outcomes gather before a transaction takes them; nobody waits for it.
-	settlePeriod = 50 * time.Millisecond
+	settlePeriod = 200 * time.Millisecond
 	// settleBatch is the most messages of one settling transaction; as many do not wait for the period.
 	settleBatch = 500
+	// handOverPatience bounds a hand-over of which the store refuses the last settlement: what
+	// is not settled then is read again by the next owner.
+	handOverPatience = 5 * time.Second
 )
 
 // settleLoop writes outcomes. It is the only writer of pending rows and the only deleter of
@@ -45,7 +48,7 @@ func (o *owner) settleLoop(ctx context.Context) error {
 
 // wakeSettler calls the settler when a full batch is ready. The lock is held.
 func (o *owner) wakeSettler() {
-	ready, _ := o.ledger.Ready(o.clock.now())
+	ready := o.ledger.Ready(o.clock.now())
 	if ready+len(o.acks)+len(o.fails) >= settleBatch {
 		wake(o.settleWake)
 	}
@@ -59,11 +62,8 @@ func (o *owner) settleReady(ctx context.Context) error {
 			return nil
 		}
 		full := len(s.Acks)+len(s.Fails) >= settleBatch || len(s.Plan.Delete) >= settleBatch
-		if err := o.settle(ctx, s); err != nil {
+		if ok, err := o.settle(ctx, s); err != nil || !ok || !full {
 			return err
-		}
-		if !full {
-			return nil
 		}
 	}
 }
@@ -72,7 +72,7 @@ func (o *owner) settleReady(ctx context.Context) error {
 func (o *owner) settlement(most int) *store.Settlement {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	ready, _ := o.ledger.Ready(o.clock.now())
+	ready := o.ledger.Ready(o.clock.now())
 	if ready+len(o.acks)+len(o.fails) == 0 {
 		return nil
 	}
@@ -84,17 +84,18 @@ func (o *owner) settlement(most int) *store.Settlement {
 	return s
 }
 
-// settle runs one settlement, again after locks and registry changes. Its error ends the ownership.
-func (o *owner) settle(ctx context.Context, s *store.Settlement) error {
+// settle runs one settlement. It reports false when that was rolled back, to be tried again
+// later. Its error ends the ownership.
+func (o *owner) settle(ctx context.Context, s *store.Settlement) (ok bool, err error) {
 	fence, err := o.settles.Settle(context.WithoutCancel(ctx), s)
 	switch {
 	case err == nil:
 		o.clock.set(fence.Now)
 		o.settleTrouble.off()
 		o.settled(s)
-		return nil
+		return true, nil
 	case errors.Is(err, store.ErrFenced), errors.Is(err, store.ErrUnknown):
-		return err
+		return false, err
 	}
 	o.unsettle(s)
 	if errors.Is(err, store.ErrVersion) {
@@ -106,7 +107,7 @@ func (o *owner) settle(ctx context.Context, s *store.Settlement) error {
 			o.log.Warn("settling failed and is tried again", "store", o.st.Name, "shard", o.no, "err", err)
 		})
 	}
-	return nil
+	return false, nil
 }
 
 // unsettle puts a settlement back after its rollback.
@@ -145,19 +146,34 @@ func (o *owner) settled(s *store.Settlement) {
 // handOver writes every outcome known and parks the rest, then ends the ownership. What is
 // still running gets a row that is due at its deadline.
 func (o *owner) handOver(ctx context.Context) error {
-	select {
-	case <-o.inserted:
-	case <-ctx.Done():
-		return ctx.Err()
+	for _, ended := range []chan struct{}{o.inserted, o.readEnded} {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	o.park(o.hub.drop(o))
+	ctx, cancel := context.WithTimeout(ctx, handOverPatience)
+	defer cancel()
+	pause := time.NewTicker(settlePeriod)
+	defer pause.Stop()
 	for {
 		s := o.everything()
 		if s == nil {
 			return errReleased
 		}
-		if err := o.settle(ctx, s); err != nil {
+		ok, err := o.settle(ctx, s)
+		if err != nil {
 			return err
+		}
+		if ok {
+			continue
+		}
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return errReleased
 		}
 	}
 }

@@ -28,13 +28,18 @@ type lineReader struct {
 	ended   bool // the producer has closed its side
 	readErr error
 	ready   chan struct{} // capacity 1
+	room    chan struct{} // capacity 1: answers were taken
 }
+
+// maxUnanswered is how many publishes of a stream may wait for their answers: a producer that
+// does not read them is not read either.
+const maxUnanswered = 10_000
 
 // PublishStream implements the API.
 func (b *Broker) PublishStream(ctx context.Context, stream *publishStream) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &lineReader{b: b, ready: make(chan struct{}, 1), forwarded: stream.RequestHeader().Get(forwardedHeader) != ""}
+	r := &lineReader{b: b, ready: make(chan struct{}, 1), room: make(chan struct{}, 1), forwarded: stream.RequestHeader().Get(forwardedHeader) != ""}
 	go r.read(ctx, stream)
 	for {
 		batch, over := r.take()
@@ -75,7 +80,7 @@ func (b *Broker) PublishStream(ctx context.Context, stream *publishStream) error
 
 func (p *publish) result() *notifyv1.PublishResult {
 	if p.err != nil {
-		return &notifyv1.PublishResult{Id: p.item.Msg.ID.String(), Error: p.err.detail}
+		return &notifyv1.PublishResult{Id: p.id.String(), Error: p.err.detail}
 	}
 	return &notifyv1.PublishResult{Id: p.id.String(), Duplicate: p.dup}
 }
@@ -95,9 +100,26 @@ func (r *lineReader) read(ctx context.Context, stream *publishStream) {
 			return
 		}
 		for _, one := range req.GetPublishes() {
-			if !r.accept(ctx, one) {
+			if !r.awaitRoom(ctx) || !r.accept(ctx, one) {
 				return
 			}
+		}
+	}
+}
+
+// awaitRoom waits until answers were sent. It reports false when the stream has ended.
+func (r *lineReader) awaitRoom(ctx context.Context) bool {
+	for {
+		r.mu.Lock()
+		full := len(r.queue) >= maxUnanswered
+		r.mu.Unlock()
+		if !full {
+			return true
+		}
+		select {
+		case <-r.room:
+		case <-ctx.Done():
+			return false
 		}
 	}
 }
@@ -106,7 +128,7 @@ func (r *lineReader) read(ctx context.Context, stream *publishStream) {
 func (r *lineReader) accept(ctx context.Context, req *notifyv1.PublishRequest) bool {
 	p, err := r.b.accept(ctx, req, &r.line)
 	if err != nil {
-		return r.add(refusedPublish(req, asAPIError(r.b.refused(req, err))), nil)
+		return r.add(refusedPublish(req, asAPIError(r.b.refused(req, err)), &r.line), nil)
 	}
 	if err := r.b.memory.Acquire(ctx, int64(p.size)); err != nil {
 		return false
@@ -117,11 +139,12 @@ func (r *lineReader) accept(ctx context.Context, req *notifyv1.PublishRequest) b
 	})
 }
 
-// refusedPublish carries the error of a message that goes nowhere.
-func refusedPublish(req *notifyv1.PublishRequest, err *apiError) *publish {
+// refusedPublish carries the error of a message that goes nowhere. When it may be sent again,
+// what is behind it on the line must wait for that.
+func refusedPublish(req *notifyv1.PublishRequest, err *apiError, l *line) *publish {
 	m := &message.Message{Topic: req.GetMessage().GetTopic()}
 	m.ID, _ = uuid.Parse(req.GetMessage().GetId()) // echoed if it was one
-	p := newPublish(store.Item{Msg: m}, nil)
+	p := newPublish(store.Item{Msg: m}, l)
 	p.fail(err)
 	return p
 }
@@ -157,6 +180,7 @@ func (r *lineReader) take() (batch []*publish, over bool) {
 	}
 	batch = r.queue[:n:n]
 	r.queue = r.queue[n:]
+	wake(r.room)
 	return batch, len(r.queue) == 0 && (r.ended || r.stopped)
 }
 

@@ -133,7 +133,10 @@ func (k *keeper) readRegistry(ctx context.Context) error {
 func (k *keeper) handOver(ctx context.Context, no int) {
 	k.mu.Lock()
 	o := k.owners[no]
-	delete(k.owners, no) // no new messages
+	delete(k.owners, no)
+	if o != nil {
+		k.leaving[no] = o
+	}
 	k.mu.Unlock()
 	if o == nil {
 		return

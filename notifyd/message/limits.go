@@ -48,6 +48,9 @@ func (m *Message) Validate(maxBody int) error {
 	if err := tooLarge("key", "too many bytes", len(m.Key), MaxKeyBytes); err != nil {
 		return err
 	}
+	if !utf8.ValidString(m.Key) {
+		return &FieldError{Field: "key", Rule: "not UTF-8"}
+	}
 	if err := tooLarge("body", "too many bytes", len(m.Body), maxBody); err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func TestAMessageAtEveryLimitIsAccepted(t *testing.T) {
 		headers[fmt.Sprintf("h%02d", i)] = ""
 	}
 	headers["x"] = strings.Repeat("v", MaxHeaderBytes-3*(MaxHeaders-1)-1)
-	m := Message{Topic: strings.Repeat("t", 127), Key: strings.Repeat("\xff", 255), Headers: headers, Body: make([]byte, 100)}
+	m := Message{Topic: strings.Repeat("t", 127), Key: strings.Repeat("\u00fc", 127) + "k", Headers: headers, Body: make([]byte, 100)}
 	if err := m.Validate(100); err != nil {
 		t.Fatal(err)
 	}
@@ -57,6 +57,7 @@ func TestBadNamesAndHeadersAreRefused(t *testing.T) {
 		"topic dot":            {Topic: "."},
 		"topic with slash":     {Topic: "a/b"},
 		"topic not ASCII":      {Topic: "ü"},
+		"key not UTF8":         {Topic: "t", Key: "\xff"},
 		"reserved header":      {Topic: "t", Headers: map[string]string{"Notify-Id": "1"}},
 		"empty header name":    {Topic: "t", Headers: map[string]string{"": "1"}},
 		"header name not UTF8": {Topic: "t", Headers: map[string]string{"\xff": "1"}},

@@ -35,19 +35,10 @@ type Plan struct {
 	entries []*entry
 }
 
-// Empty reports whether nothing is to be settled; Settled may have moved all the same.
-func (p *Plan) Empty() bool { return len(p.entries) == 0 }
-
-// Ready is the number of messages that could be settled at once at now, and the time at
-// which the next becomes overdue, 0 when there is none.
-func (l *Ledger) Ready(now int64) (ready int, next int64) {
+// Ready is the number of messages that could be settled at now.
+func (l *Ledger) Ready(now int64) int {
 	l.advance(now)
-	for _, f := range []*fifo{&l.queue, &l.due} {
-		if e := f.next(); e != nil && (next == 0 || e.exchangedAt+l.settleAfter < next) {
-			next = e.exchangedAt + l.settleAfter
-		}
-	}
-	return len(l.complete), next
+	return len(l.complete)
 }
 
 // advance queues what is overdue.
@@ -130,6 +121,7 @@ func (l *Ledger) SettleDone(p *Plan) (acks []Ack, fails []PendingRow) {
 		e.gone = true
 		delete(l.byPos, e.pos)
 		l.bytes -= e.msg.Size()
+		e.msg, e.targets = nil, nil // gone entries may stay behind an unsettled one
 	}
 	l.queue.trim()
 	l.due.trim()

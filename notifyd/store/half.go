@@ -251,14 +251,17 @@ type Half struct {
 
 const halfColumns = "m.producer_group, m.check_url, m.next_check_at, m.checks, m.parked, m.id, m.topic, m.msg_key, m.headers, "
 
+// scanHalves reads rows of halfColumns and what scanMessage wants, up to about 8 MiB.
 func scanHalves(rows *sql.Rows, no int) (out []Half, err error) {
 	defer rows.Close()
-	for rows.Next() {
+	bytes := 0
+	for bytes < pageBytes && rows.Next() {
 		h := Half{Shard: no}
 		if h.Msg, err = scanMessage(rows, &h.Group, &h.CheckURL, &h.NextCheckAt, &h.Checks, &h.Parked); err != nil {
 			return nil, err
 		}
 		out = append(out, h)
+		bytes += h.Msg.Size()
 	}
 	return out, rows.Err()
 }
@@ -355,9 +358,14 @@ func (s *Store) FindHalf(ctx context.Context, id uuid.UUID) (shard int, err erro
 	return 0, ErrUnknownHalf
 }
 
-// ForgetDecisions deletes up to most decisions taken more than keep microseconds ago.
+// ForgetDecisions deletes up to most decisions taken more than keep microseconds ago. One of
+// which a second copy of the half is still there stays: without it the copy could be decided again.
 func (s *Store) ForgetDecisions(ctx context.Context, keep int64, most int) (int64, error) {
-	res, err := s.db.ExecContext(ctx, "DELETE FROM half_decision WHERE decided_at < "+schema.NowMicros+" - ? ORDER BY decided_at LIMIT ?", keep, most)
+	copies := ""
+	for no := range s.Shards {
+		copies += " AND NOT EXISTS (SELECT 1 FROM " + schema.Half(no) + " h WHERE h.id = half_decision.id)"
+	}
+	res, err := s.db.ExecContext(ctx, "DELETE FROM half_decision WHERE decided_at < "+schema.NowMicros+" - ?"+copies+" ORDER BY decided_at LIMIT ?", keep, most)
 	if err != nil {
 		return 0, fmt.Errorf("old decisions: %w", err)
 	}

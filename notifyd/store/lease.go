@@ -71,14 +71,11 @@ type Taken struct {
 // Take makes the asker the owner under a new epoch, or returns ErrNotFree. Transactions of
 // the owner before are over when it returns: a connection of its that held the epoch row was killed.
 func (s *Store) Take(ctx context.Context, t Take) (Taken, error) {
-	conn, err := s.db.Conn(ctx)
+	conn, err := s.takers.Conn(ctx)
 	if err != nil {
 		return Taken{}, fmt.Errorf("takeover of shard %d: %w", t.Shard, err)
 	}
 	defer conn.Close()
-	if _, err := conn.ExecContext(ctx, "SET innodb_lock_wait_timeout = "+takerLockWait); err != nil {
-		return Taken{}, fmt.Errorf("takeover of shard %d: %w", t.Shard, err)
-	}
 	for {
 		taken, err := take(ctx, conn, t)
 		if !hasCode(err, codeLockTimeout) {
@@ -207,7 +204,7 @@ func (s *Store) Heartbeat(ctx context.Context, b Broker) error {
 	return nil
 }
 
-// Brokers reads the brokers seen within d, by id, and forgets those not seen for a day.
+// Brokers reads the brokers seen within d, by id.
 func (s *Store) Brokers(ctx context.Context, d time.Duration) (live []Broker, err error) {
 	rows, err := s.db.QueryContext(ctx, "SELECT id, address, version, seen_at FROM registry_broker WHERE seen_at > "+schema.NowMicros+" - ? ORDER BY id", d.Microseconds())
 	if err != nil {

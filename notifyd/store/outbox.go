@@ -7,9 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
-
-	"github.com/google/uuid"
 
 	"notifymirror/notifyd/message"
 	"notifymirror/notifyd/shard"
@@ -181,21 +178,4 @@ func (s *Store) Resubmit(ctx context.Context, seq int64) error {
 		return fmt.Errorf("rejected outbox row %d: %w", seq, err)
 	}
 	return nil
-}
-
-// OutboxDepth returns how many rows wait in the outbox, counted up to most, and the time of the
-// oldest by the time in its id when that is a UUIDv7.
-func (s *Store) OutboxDepth(ctx context.Context, most int) (n int, oldest time.Time, err error) {
-	if err = s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM outbox LIMIT ?) x", most).Scan(&n); err != nil || n == 0 {
-		return n, time.Time{}, err
-	}
-	var raw []byte
-	if err = s.db.QueryRowContext(ctx, "SELECT id FROM outbox ORDER BY seq LIMIT 1").Scan(&raw); errors.Is(err, sql.ErrNoRows) {
-		return 0, time.Time{}, nil
-	}
-	if id, e := uuid.FromBytes(raw); e == nil && id.Version() == 7 {
-		sec, nsec := id.Time().UnixTime()
-		oldest = time.Unix(sec, nsec)
-	}
-	return n, oldest, err
 }

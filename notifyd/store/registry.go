@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -131,15 +132,7 @@ func (s *Store) change(ctx context.Context, body func(context.Context, *sql.Tx, 
 }
 
 func (s *Store) changeOnce(ctx context.Context, body func(context.Context, *sql.Tx, int64) error) error {
-	conn, err := s.db.Conn(ctx)
-	if err != nil {
-		return fmt.Errorf("registry change: %w", err)
-	}
-	defer conn.Close()
-	if _, err := conn.ExecContext(ctx, "SET innodb_lock_wait_timeout = "+changeLockWait); err != nil {
-		return fmt.Errorf("registry change: %w", err)
-	}
-	tx, err := conn.BeginTx(ctx, readCommitted())
+	tx, err := s.takers.BeginTx(ctx, readCommitted())
 	if err != nil {
 		return fmt.Errorf("registry change: %w", err)
 	}
@@ -162,10 +155,20 @@ func (s *Store) changeOnce(ctx context.Context, body func(context.Context, *sql.
 	return nil
 }
 
-// CreateTopic declares a topic, or returns ErrExists.
+// CreateTopic declares a topic, or returns ErrExists. A topic that differs from another only in
+// "." and "_" is refused with ErrCollides: Kafka takes the two for one in its metrics, and
+// refuses the second.
 func (s *Store) CreateTopic(ctx context.Context, t Topic) error {
 	return s.change(ctx, func(ctx context.Context, tx *sql.Tx, now int64) error {
-		_, err := tx.ExecContext(ctx, "INSERT INTO registry_topic (name, mirrored, created_at) VALUES (?, ?, ?)", t.Name, t.Mirrored, now)
+		var other string
+		err := tx.QueryRowContext(ctx, "SELECT name FROM registry_topic WHERE REPLACE(name, '.', '_') = REPLACE(?, '.', '_') AND name <> ? LIMIT 1", t.Name, t.Name).Scan(&other)
+		switch {
+		case err == nil:
+			return fmt.Errorf("topic %q differs from topic %q only in that: %w", t.Name, other, ErrCollides)
+		case !errors.Is(err, sql.ErrNoRows):
+			return fmt.Errorf("topic %q: %w", t.Name, err)
+		}
+		_, err = tx.ExecContext(ctx, "INSERT INTO registry_topic (name, mirrored, created_at) VALUES (?, ?, ?)", t.Name, t.Mirrored, now)
 		if hasCode(err, codeDuplicate) {
 			return fmt.Errorf("topic %q: %w", t.Name, ErrExists)
 		}
@@ -210,7 +213,7 @@ func groupID(ctx context.Context, tx *sql.Tx, name string, now int64) (id int64,
 	if err == nil {
 		return id, false, nil
 	}
-	if err != sql.ErrNoRows {
+	if !errors.Is(err, sql.ErrNoRows) {
 		return 0, false, err
 	}
 	res, err := tx.ExecContext(ctx, "INSERT INTO registry_group (name, created_at, dropped_at) VALUES (?, ?, 0)", name, now)

@@ -20,7 +20,7 @@ const (
 	writerLockWait = "2"
 	writerIdle     = "60"
 	takerLockWait  = "1"
-	changeLockWait = "2"
+	takerIdle      = "10" // a broker that stops while it holds epoch rows loses them
 )
 
 // A Store is one MySQL or MariaDB primary as the broker uses it.
@@ -30,6 +30,7 @@ type Store struct {
 
 	db      *sql.DB // reads, leases, registry
 	writers *sql.DB // one connection per Writer
+	takers  *sql.DB // what locks epoch rows: takeovers and registry changes
 }
 
 // Open connects and reads what the store is. The schema must be installed.
@@ -55,6 +56,13 @@ func Open(ctx context.Context, name, address string) (*Store, error) {
 		return nil, fmt.Errorf("store %s: %w", name, err)
 	}
 	s.writers.SetMaxIdleConns(0)
+	if s.takers, err = pool(cfg, map[string]string{"innodb_lock_wait_timeout": takerLockWait, "wait_timeout": takerIdle}); err != nil {
+		s.db.Close()
+		s.writers.Close()
+		return nil, fmt.Errorf("store %s: %w", name, err)
+	}
+	s.takers.SetMaxIdleConns(0)
+	s.takers.SetMaxOpenConns(16)
 	if s.Info, err = schema.Read(ctx, s.db); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("store %s at %s: %w", name, dsn.Redact(cfg), err)
@@ -67,7 +75,8 @@ func pool(cfg *mysql.Config, vars map[string]string) (*sql.DB, error) {
 	c := cfg.Clone()
 	c.InterpolateParams = true // one round trip per statement
 	c.MultiStatements = true
-	c.MaxAllowedPacket = 0 // ask the server
+	c.RejectReadOnly = true // a primary that was demoted: connect again
+	c.MaxAllowedPacket = 0  // ask the server
 	if c.Params == nil {
 		c.Params = map[string]string{}
 	}
@@ -83,12 +92,10 @@ func pool(cfg *mysql.Config, vars map[string]string) (*sql.DB, error) {
 
 // Close ends all connections.
 func (s *Store) Close() {
+	s.takers.Close()
 	s.writers.Close()
 	s.db.Close()
 }
-
-// Ping reports whether the store answers.
-func (s *Store) Ping(ctx context.Context) error { return s.db.PingContext(ctx) }
 
 // deleteByPos deletes rows of a table, called t, by positions, and an optional condition on t.
 func deleteByPos(table string, poss []shard.Pos, and string) string {

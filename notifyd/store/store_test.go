@@ -359,3 +359,38 @@ func TestSettlingDoesNotWaitForRowsBeingInserted(t *testing.T) {
 		t.Errorf("%d messages, want 0", n)
 	}
 }
+
+func TestABrokerFrozenInARegistryChangeLosesTheEpochRows(t *testing.T) {
+	s := open(t)
+	tx, err := s.takers.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec("UPDATE epoch SET registry_version = registry_version + 1"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	defer cancel()
+	if _, err := s.Take(ctx, Take{Owner: "one", Lease: lease}); err != nil {
+		t.Fatalf("Take = %v", err)
+	}
+	if v := s.one(t, "SELECT MAX(registry_version) FROM epoch"); v != 1 {
+		t.Errorf("registry version %d, want 1: the change never committed", v)
+	}
+}
+
+func TestADecisionIsKeptWhileASecondCopyOfItsHalfIsThere(t *testing.T) {
+	s := open(t)
+	copied, single := uuid.New(), uuid.New()
+	s.exec(t, "INSERT INTO half_decision VALUES (?, 1, 0), (?, 1, 0)", copied[:], single[:])
+	s.exec(t, "INSERT INTO half_05 (id, producer_group, topic, msg_key, headers, body, mirrored, asked, check_url, prepared_at, next_check_at, checks, parked)"+
+		" VALUES (?, 'g', 't', '', '', '', 1, 'g', '', 0, 0, 0, 0)", copied[:])
+	n, err := s.ForgetDecisions(t.Context(), 1, 10)
+	if err != nil || n != 1 {
+		t.Fatalf("ForgetDecisions = %d, %v; want 1", n, err)
+	}
+	if left := s.one(t, "SELECT COUNT(*) FROM half_decision WHERE id = ?", copied[:]); left != 1 {
+		t.Error("the decision is gone: its copy could be decided again")
+	}
+}
