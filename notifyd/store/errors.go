@@ -20,7 +20,7 @@ var (
 	// ErrExists is returned when what was to be created is there already.
 	ErrExists = errors.New("already exists")
 	// ErrCollides is returned when Kafka could not tell two topics apart.
-	ErrCollides = errors.New(`Kafka does not tell "." and "_" apart`)
+	ErrCollides = errors.New(`"." and "_" are one to Kafka`)
 	// ErrNoTopic is returned when a topic is not declared.
 	ErrNoTopic = errors.New("topic is not declared")
 	// ErrBusy is returned when a registry change could not get the epoch rows: a writer holds one.

@@ -164,7 +164,7 @@ func (s *Store) CreateTopic(ctx context.Context, t Topic) error {
 		err := tx.QueryRowContext(ctx, "SELECT name FROM registry_topic WHERE REPLACE(name, '.', '_') = REPLACE(?, '.', '_') AND name <> ? LIMIT 1", t.Name, t.Name).Scan(&other)
 		switch {
 		case err == nil:
-			return fmt.Errorf("topic %q differs from topic %q only in that: %w", t.Name, other, ErrCollides)
+			return fmt.Errorf("topic %q differs from topic %q in nothing else: %w", t.Name, other, ErrCollides)
 		case !errors.Is(err, sql.ErrNoRows):
 			return fmt.Errorf("topic %q: %w", t.Name, err)
 		}
