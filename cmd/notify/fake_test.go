@@ -237,3 +237,22 @@ func (r result) want(t *testing.T, code int, out string) {
 		t.Errorf("exit %d, stdout %q, stderr %q; want exit %d, stdout %q", r.code, r.out, r.err, code, out)
 	}
 }
+
+func (f *fakeBroker) ListHalves(_ context.Context, r *connect.Request[notifyv1.ListHalvesRequest]) (*connect.Response[notifyv1.ListHalvesResponse], error) {
+	res := &notifyv1.ListHalvesResponse{Next: f.next, Halves: []*notifyv1.Half{
+		{Message: &notifyv1.Message{Id: "id-1", Topic: "t"}, ProducerGroup: "shop", Checks: 15, Parked: true}}}
+	if !r.Msg.GetParkedOnly() {
+		res.Halves = append(res.Halves, &notifyv1.Half{Message: &notifyv1.Message{Id: "id-2", Topic: "t"}, ProducerGroup: "shop", NextCheckAtUs: 1})
+	}
+	return connect.NewResponse(res), nil
+}
+
+func (f *fakeBroker) DecideHalf(_ context.Context, r *connect.Request[notifyv1.DecideHalfRequest]) (*connect.Response[notifyv1.DecideHalfResponse], error) {
+	switch {
+	case r.Msg.GetId() != "id-1":
+		return nil, detailed(connect.CodeNotFound, &notifyv1.ErrorDetail{Reason: notifyv1.Reason_REASON_UNKNOWN_HALF, Message: "no such half message"})
+	case r.Msg.GetDecision() != notifyv1.Decision_DECISION_COMMIT:
+		return nil, detailed(connect.CodeFailedPrecondition, &notifyv1.ErrorDetail{Reason: notifyv1.Reason_REASON_DECIDED_OTHERWISE, Message: "commit was taken first, and stays"})
+	}
+	return connect.NewResponse(&notifyv1.DecideHalfResponse{Repeated: true}), nil
+}

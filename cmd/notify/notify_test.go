@@ -258,3 +258,17 @@ func TestVersionAndCompletion(t *testing.T) {
 		t.Errorf("exit %d, stderr %q", r.code, r.err)
 	}
 }
+
+func TestHalvesAreListedAndDecidedByHand(t *testing.T) {
+	b := startBroker(t)
+	b.notify(t, "", "half", "ls", "--parked").want(t, 0, "id-1\tt\tshop\t-\t15\tparked\n")
+	b.notify(t, "", "half", "list", "-o", "jsonl").want(t, 0, `{"id":"id-1","topic":"t","producer_group":"shop","checks":15,"parked":true}`+"\n"+
+		`{"id":"id-2","topic":"t","producer_group":"shop","next_check_at":"1970-01-01T00:00:00.000001Z","checks":0,"parked":false}`+"\n")
+	b.notify(t, "", "half", "commit", "id-1").want(t, 0, "id\tid-1\ndecision\tcommit\ntaken before\ttrue\n")
+	if r := b.notify(t, "", "half", "rollback", "id-1"); r.code != 1 || !strings.Contains(r.err, "commit was taken first") {
+		t.Errorf("a contrary decision: code %d, %q", r.code, r.err)
+	}
+	if r := b.notify(t, "", "half", "commit", "id-9"); r.code != 4 {
+		t.Errorf("an unknown half: code %d, want 4", r.code)
+	}
+}
