@@ -150,7 +150,7 @@ func (o *owner) run(ctx context.Context) error {
 	return err // of the first loop that ended
 }
 
-// errReleased ends the three loops after a hand-over.
+// errReleased ends the loops after a hand-over.
 var errReleased = errors.New("shard released")
 
 // lose ends the ownership of a shard whose lease is another's: an idle owner would not

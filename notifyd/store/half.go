@@ -219,14 +219,11 @@ func (h *halves) prepare(no int, it *Item, now int64) (Verdict, error) {
 		}
 		return Verdict{First: m.ID, Repeated: true}, nil
 	}
-	headers, err := encodeHeaders(m.Headers)
+	headers, body, err := content(m)
 	if err != nil {
 		return Verdict{}, err
 	}
-	body, asked := m.Body, p.Group
-	if body == nil {
-		body = []byte{}
-	}
+	asked := p.Group
 	if p.CheckURL != "" {
 		asked = AskedByURL
 	}

@@ -148,13 +148,9 @@ func (s *statements) addRows(in *Insert, items []int, first shard.Pos, bornAt st
 	args := make([]any, 0, len(items)*(schema.MessageColumnCount-1))
 	for n, i := range items {
 		m := in.Items[i].Msg
-		headers, err := encodeHeaders(m.Headers)
+		headers, body, err := content(m)
 		if err != nil {
 			return err
-		}
-		body := m.Body
-		if body == nil {
-			body = []byte{}
 		}
 		args = append(args, int64(first)+int64(n), m.ID[:], m.Topic, []byte(m.Key), headers, body, m.Mirrored)
 	}
@@ -164,13 +160,17 @@ func (s *statements) addRows(in *Insert, items []int, first shard.Pos, bornAt st
 	return nil
 }
 
-// encodeHeaders is the text in the headers column: a JSON object of strings with sorted
-// names; empty without headers.
-func encodeHeaders(h map[string]string) ([]byte, error) {
-	if len(h) == 0 {
-		return []byte{}, nil
+// content is what the columns headers and body hold: a JSON object of strings with sorted
+// names, empty without headers; and the bytes, never NULL.
+func content(m *message.Message) (headers, body []byte, err error) {
+	headers, body = []byte{}, m.Body
+	if len(m.Headers) > 0 {
+		headers, err = json.Marshal(m.Headers)
 	}
-	return json.Marshal(h)
+	if body == nil {
+		body = []byte{}
+	}
+	return headers, body, err
 }
 
 type dedupKey struct{ topic, key string }

@@ -52,10 +52,12 @@ func (s *Store) OutboxRows(ctx context.Context, after int64, most int) ([]Outbox
 	return out, nil
 }
 
-func scanOutbox(rows *sql.Rows) (OutboxRow, error) {
+// scanOutbox reads the columns of an outbox row, and what comes behind them into more.
+func scanOutbox(rows *sql.Rows, more ...any) (OutboxRow, error) {
 	r := OutboxRow{Msg: &message.Message{}}
 	var id, key []byte
-	if err := rows.Scan(&r.Seq, &id, &r.Msg.Topic, &key, &r.HeaderText, &r.Msg.Body); err != nil {
+	dest := append([]any{&r.Seq, &id, &r.Msg.Topic, &key, &r.HeaderText, &r.Msg.Body}, more...)
+	if err := rows.Scan(dest...); err != nil {
 		return r, err
 	}
 	r.Msg.Key = string(key)
@@ -142,13 +144,10 @@ func (s *Store) ListRejected(ctx context.Context, after int64, most int) ([]Reje
 	defer rows.Close()
 	var out []Rejected
 	for rows.Next() {
-		r := Rejected{OutboxRow: OutboxRow{Msg: &message.Message{}}}
-		var id, key []byte
-		if err := rows.Scan(&r.Seq, &id, &r.Msg.Topic, &key, &r.HeaderText, &r.Msg.Body, &r.Reason, &r.RejectedAt); err != nil {
+		var r Rejected
+		if r.OutboxRow, err = scanOutbox(rows, &r.Reason, &r.RejectedAt); err != nil {
 			return nil, fmt.Errorf("rejected outbox rows: %w", err)
 		}
-		r.Msg.Key = string(key)
-		copy(r.Msg.ID[:], id)
 		out = append(out, r)
 	}
 	return out, rows.Err()
