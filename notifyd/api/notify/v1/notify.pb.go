@@ -669,7 +669,11 @@ type Nack struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Token []byte                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	// Shown to the operator; at most 1,000 bytes are kept.
-	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Deliver again after this time, milliseconds, at most 24 h; 0: after the group's backoff.
+	DelayMs uint32 `protobuf:"varint,3,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
+	// Never deliver again: the delivery becomes a dead letter, reason "rejected".
+	Reject        bool `protobuf:"varint,4,opt,name=reject,proto3" json:"reject,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -716,6 +720,20 @@ func (x *Nack) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *Nack) GetDelayMs() uint32 {
+	if x != nil {
+		return x.DelayMs
+	}
+	return 0
+}
+
+func (x *Nack) GetReject() bool {
+	if x != nil {
+		return x.Reject
+	}
+	return false
 }
 
 type SubscribeResponse struct {
@@ -3404,10 +3422,12 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x06credit\x18\x04 \x01(\rR\x06credit\":\n" +
 	"\x06Attach\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1a\n" +
-	"\binstance\x18\x02 \x01(\tR\binstance\"4\n" +
+	"\binstance\x18\x02 \x01(\tR\binstance\"g\n" +
 	"\x04Nack\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x96\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x19\n" +
+	"\bdelay_ms\x18\x03 \x01(\rR\adelayMs\x12\x16\n" +
+	"\x06reject\x18\x04 \x01(\bR\x06reject\"\x96\x01\n" +
 	"\x11SubscribeResponse\x12/\n" +
 	"\battached\x18\x01 \x01(\v2\x13.notify.v1.AttachedR\battached\x123\n" +
 	"\n" +
