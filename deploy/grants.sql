@@ -9,7 +9,7 @@
 CREATE USER 'notify_migrate'@'10.%' IDENTIFIED BY 'CHANGE-ME-migrate-1';
 GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, INDEX ON notify.* TO 'notify_migrate'@'10.%';
 
--- 2. For notifyd. With CREATE added it can make the tables itself at its first start.
+-- 2. For notifyd. With CREATE and ALTER added it makes the tables itself at its first start, and upgrades them.
 CREATE USER 'notify_broker'@'10.%' IDENTIFIED BY 'CHANGE-ME-broker-1';
 GRANT SELECT, INSERT, UPDATE, DELETE ON notify.* TO 'notify_broker'@'10.%';
 

@@ -67,7 +67,7 @@ func TestWhatNotifydCannotStartWithIsOneLineAndLeavesNothing(t *testing.T) {
 		"dsn does not parse": {configured(t, "root:PLANTED/x", free), daemon.ExitUsage, "stores.a.dsn: invalid store address"},
 		"store away":         {configured(t, "u:PLANTED@tcp(127.0.0.1:1)/s", free), daemon.ExitUnreachable, "store a: no connection to tcp(127.0.0.1:1): connect: connection refused"},
 		"wrong password":     {configured(t, wrong.FormatDSN(), free), daemon.ExitDenied, "a password was given"},
-		"no grants":          {configured(t, poor.FormatDSN(), free), daemon.ExitDenied, "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON `" + cfg.DBName + "`.* TO 'poor'@'127.%'"},
+		"no grants":          {configured(t, poor.FormatDSN(), free), daemon.ExitDenied, "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER ON `" + cfg.DBName + "`.* TO 'poor'@'127.%'"},
 		"no column names":    {configured(t, statement.DSN("notify"), free), daemon.ExitFailed, "binlog_row_metadata"},
 		"beyond loopback":    {configured(t, good, "ops_listen: 0.0.0.0:7701"), daemon.ExitUsage, "insecure: true"},
 		"unknown key":        {configured(t, good, "ackwait: 5s"), daemon.ExitUsage, `"ackwait": the nearest known key is "ack_wait"`},
@@ -102,7 +102,7 @@ func TestMigrateInstallsOnceWithTheNumberOfShardsAsked(t *testing.T) {
 	dsn := dbtest.Schema(t)
 	path := configured(t, dsn)
 	code, out, line := program("migrate", "--config", path, "--shards", "3")
-	if code != daemon.ExitOK || !strings.HasPrefix(out, "schema version 1, 3 shards, store ") {
+	if code != daemon.ExitOK || !strings.HasPrefix(out, "schema version 2, 3 shards, store ") {
 		t.Fatalf("code %d, %q, %q", code, out, line)
 	}
 	if code, again, line := program("migrate", "--config", path); code != daemon.ExitOK || again != out {

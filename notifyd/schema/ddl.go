@@ -7,17 +7,28 @@ import (
 	"text/template"
 )
 
-//go:embed 001_store.sql.tmpl
-var storeTemplate string
+var (
+	//go:embed 001_store.sql.tmpl
+	storeTemplate string
+	//go:embed 002_settings.sql.tmpl
+	settingsTemplate string
+)
 
-// Statements returns the DDL of a new store with the given number of shards, one statement
-// each, in order. Each can be run again after it has succeeded. The error says that the
-// number of shards is out of range.
-func Statements(shards int) ([]string, error) {
+// Statements returns the DDL of version 1 of a store with the given number of shards, one
+// statement each, in order. Each can be run again after it has succeeded. The error says that
+// the number of shards is out of range.
+func Statements(shards int) ([]string, error) { return statements(storeTemplate, shards) }
+
+// SettingsStatements returns the DDL that makes version 2 of version 1, as Statements does.
+// Each is an ALTER TABLE that adds one thing: run again, it fails with error 1060 or 1061,
+// which say that the column or the key is there.
+func SettingsStatements(shards int) ([]string, error) { return statements(settingsTemplate, shards) }
+
+func statements(text string, shards int) ([]string, error) {
 	if err := CheckShards(shards); err != nil {
 		return nil, err
 	}
-	tmpl, err := template.New("store").Parse(storeTemplate)
+	tmpl, err := template.New("store").Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("store schema: %w", err)
 	}
@@ -25,15 +36,15 @@ func Statements(shards int) ([]string, error) {
 	for i := range numbers {
 		numbers[i] = fmt.Sprintf("%02d", i)
 	}
-	var text strings.Builder
-	err = tmpl.Execute(&text, struct {
+	var out strings.Builder
+	err = tmpl.Execute(&out, struct {
 		Shards       int
 		ShardNumbers []string
 	}{shards, numbers})
 	if err != nil {
 		return nil, fmt.Errorf("store schema: %w", err)
 	}
-	return split(text.String()), nil
+	return split(out.String()), nil
 }
 
 // CheckShards returns an error that says the bounds when shards is not a possible number.

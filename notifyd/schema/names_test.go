@@ -52,6 +52,15 @@ func TestEveryStatementCanBeRunAgain(t *testing.T) {
 				t.Errorf("statement: %s", s)
 			}
 		}
+		upgrade, err := SettingsStatements(shards)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range upgrade {
+			if !strings.HasPrefix(s, "ALTER TABLE ") || strings.Count(s, " ADD ") != 1 || strings.ContainsAny(s, ";{}") || strings.Contains(s, "message_") {
+				t.Errorf("statement: %s", s)
+			}
+		}
 		for shard := range shards {
 			for _, name := range []string{Message(shard), Pending(shard), DeadLetter(shard), Half(shard)} {
 				if !slices.ContainsFunc(statements, func(s string) bool { return strings.HasPrefix(s, "CREATE TABLE IF NOT EXISTS "+name+" (") }) {

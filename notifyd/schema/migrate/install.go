@@ -22,13 +22,35 @@ func install(ctx context.Context, db *sql.DB, asked int) error {
 	if err != nil {
 		return err
 	}
+	if err := execute(ctx, db, statements); err != nil {
+		return err
+	}
+	return seed(ctx, db, shards)
+}
+
+// addSettings is version 2: columns and keys of tables that are there.
+func addSettings(ctx context.Context, db *sql.DB) error {
+	info, err := schema.Read(ctx, db)
+	if err != nil {
+		return err
+	}
+	statements, err := schema.SettingsStatements(info.Shards)
+	if err != nil {
+		return err
+	}
+	return execute(ctx, db, statements)
+}
+
+// execute runs DDL of which any part may have been run before.
+func execute(ctx context.Context, db *sql.DB, statements []string) error {
 	for _, statement := range statements {
-		if _, err := db.ExecContext(ctx, statement); err != nil {
+		_, err := db.ExecContext(ctx, statement)
+		if err != nil && !isCode(err, errDuplicateColumn, errDuplicateKey) {
 			name, _, _ := strings.Cut(statement, "(")
 			return fmt.Errorf("%s: %w", strings.TrimSpace(name), err)
 		}
 	}
-	return seed(ctx, db, shards)
+	return nil
 }
 
 // chooseShards returns the number of shards: the store's own when an earlier run was cut

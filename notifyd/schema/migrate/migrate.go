@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -18,6 +19,8 @@ import (
 // Error numbers of the server.
 const (
 	errUnknownDatabase = 1049
+	errDuplicateColumn = 1060
+	errDuplicateKey    = 1061
 	errNoSuchTable     = 1146
 )
 
@@ -70,7 +73,7 @@ func MigrateDB(ctx context.Context, db *sql.DB, opts Options) (schema.Info, erro
 		return schema.Info{}, err
 	}
 	if version < schema.Latest {
-		if err := locked(ctx, db, func() error { return up(ctx, db, opts) }); err != nil {
+		if err := locked(ctx, db, func() error { return up(ctx, db, version, opts) }); err != nil {
 			return schema.Info{}, fmt.Errorf("migration: %w", err)
 		}
 	}
@@ -81,17 +84,20 @@ func MigrateDB(ctx context.Context, db *sql.DB, opts Options) (schema.Info, erro
 	return info, checkAsked(opts.Shards, info.Shards)
 }
 
-// up applies what is missing. The caller holds the lock.
-func up(ctx context.Context, db *sql.DB, opts Options) error {
-	if err := createVersionTable(ctx, db); err != nil {
-		return err
+// up applies what is missing above from. The caller holds the lock. An upgrade needs no
+// right to create tables.
+func up(ctx context.Context, db *sql.DB, from int64, opts Options) error {
+	if from == 0 {
+		if err := createVersionTable(ctx, db); err != nil {
+			return err
+		}
 	}
 	provider, err := goose.NewProvider(goose.DialectMySQL, db, nil,
 		goose.WithTableName(schema.TableVersion),
 		goose.WithDisableGlobalRegistry(true),
-		goose.WithGoMigrations(goose.NewGoMigration(1,
-			&goose.GoFunc{RunDB: func(ctx context.Context, db *sql.DB) error { return install(ctx, db, opts.Shards) }},
-			&goose.GoFunc{Mode: goose.TransactionDisabled})))
+		goose.WithGoMigrations(
+			version(1, func(ctx context.Context, db *sql.DB) error { return install(ctx, db, opts.Shards) }),
+			version(2, addSettings)))
 	if err != nil {
 		return err
 	}
@@ -104,6 +110,11 @@ func up(ctx context.Context, db *sql.DB, opts Options) error {
 			slog.Int64("version", r.Source.Version), slog.String("took", r.Duration.String()))
 	}
 	return nil
+}
+
+// version is one version of the schema; none is taken back.
+func version(n int64, make func(context.Context, *sql.DB) error) *goose.Migration {
+	return goose.NewGoMigration(n, &goose.GoFunc{RunDB: make}, &goose.GoFunc{Mode: goose.TransactionDisabled})
 }
 
 // createVersionTable makes the library's table as the library would, but so that a run that
@@ -164,7 +175,7 @@ func checkAsked(asked, installed int) error {
 	return nil
 }
 
-func isCode(err error, number uint16) bool {
+func isCode(err error, numbers ...uint16) bool {
 	var server *mysql.MySQLError
-	return errors.As(err, &server) && server.Number == number
+	return errors.As(err, &server) && slices.Contains(numbers, server.Number)
 }

@@ -68,8 +68,8 @@ func TestEightMigrationsAtOnceMakeOneStore(t *testing.T) {
 	db := pool(t, address)
 	assertWhole(t, db, 2)
 	var applied int
-	if err := db.QueryRow("SELECT COUNT(*) FROM schema_version").Scan(&applied); err != nil || applied != 2 {
-		t.Errorf("%d version rows, %v; want versions 0 and 1 once", applied, err)
+	if err := db.QueryRow("SELECT COUNT(*) FROM schema_version").Scan(&applied); err != nil || applied != schema.Latest+1 {
+		t.Errorf("%d version rows, %v; want each version once", applied, err)
 	}
 }
 
@@ -99,6 +99,77 @@ func TestMigrationCutOffAtAnyStatementIsCompletedByTheNext(t *testing.T) {
 				t.Fatalf("cut at statement %d, lost answer %t", k, lostAnswer)
 			}
 			healed.Close()
+		}
+	}
+}
+
+// version1 makes a store as the first version did, with data in every table that the second changes.
+func version1(t *testing.T, db *sql.DB) {
+	t.Helper()
+	if err := createVersionTable(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	if err := install(t.Context(), db, 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{
+		"INSERT INTO schema_version (version_id, is_applied) VALUES (1, 1)",
+		"INSERT INTO registry_topic (name, mirrored, created_at) VALUES ('t', 1, 7)",
+		"INSERT INTO registry_subscription (group_id, topic, created_at) VALUES (1, 't', 8)",
+		"INSERT INTO half_00 (id, producer_group, topic, msg_key, headers, body, mirrored, asked, check_url, prepared_at, next_check_at, checks, parked)" +
+			" VALUES (REPEAT('i', 16), 'g', 't', 'k', '', 'body', 1, 'g', '', 9, 10, 2, 1)",
+		"INSERT INTO message_00 (" + schema.MessageColumnList + ") VALUES (1, REPEAT('i', 16), 't', '', '', 'body', 1, 0)",
+	} {
+		if _, err := db.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// assertVersion1Kept checks that the data of version1 is as it was, and that the statements of
+// a program of that version still work.
+func assertVersion1Kept(t *testing.T, db *sql.DB) {
+	t.Helper()
+	for query, want := range map[string]int{
+		"SELECT COUNT(*) FROM registry_topic WHERE name = 't' AND mirrored = 1 AND created_at = 7 AND settings IS NULL":             1,
+		"SELECT COUNT(*) FROM registry_subscription WHERE group_id = 1 AND topic = 't' AND created_at = 8 AND settings IS NULL":     1,
+		"SELECT COUNT(*) FROM half_00 WHERE body = 'body' AND prepared_at = 9 AND next_check_at = 10 AND checks = 2 AND parked = 1": 1,
+		"SELECT COUNT(*) FROM message_00 WHERE body = 'body'":                                                                       1,
+	} {
+		if got := count(t, db, query); got != want {
+			t.Errorf("%s: %d, want %d", query, got, want)
+		}
+	}
+	if _, err := db.Exec("INSERT INTO registry_topic (name, mirrored, created_at) VALUES ('old', 1, 7)"); err != nil {
+		t.Errorf("a program of version 1: %v", err)
+	}
+}
+
+func TestAStoreOfVersion1IsUpgradedWithItsDataAlsoWhenCutOffAtAnyStatement(t *testing.T) {
+	for _, lostAnswer := range []bool{false, true} {
+		for k := 0; ; k++ {
+			address := dbtest.Schema(t)
+			whole := pool(t, address)
+			version1(t, whole)
+			cut, db := cutOff(t, address, k, lostAnswer)
+			_, err := MigrateDB(t.Context(), db, Options{})
+			db.Close()
+			if !cut.happened() && err != nil {
+				t.Fatal(err)
+			}
+			if _, err := MigrateDB(t.Context(), whole, Options{}); err != nil {
+				t.Fatalf("cut at statement %d, lost answer %t: the next run: %v", k, lostAnswer, err)
+			}
+			assertWhole(t, whole, 1)
+			assertVersion1Kept(t, whole)
+			if t.Failed() {
+				t.Fatalf("cut at statement %d, lost answer %t", k, lostAnswer)
+			}
+			whole.Close()
+			if !cut.happened() {
+				t.Logf("lost answer %t: %d places", lostAnswer, k)
+				break
+			}
 		}
 	}
 }
@@ -256,6 +327,16 @@ func assertWhole(t *testing.T, db *sql.DB, shards int) {
 		"SELECT COUNT(*) FROM epoch WHERE epoch = 0 AND registry_version = 1":                   shards,
 		"SELECT COUNT(*) FROM lease WHERE owner = '' AND expires_at = 0 AND connections = '[]'": shards,
 		"SELECT COUNT(*) FROM settled WHERE pos = 0":                                            shards,
+	} {
+		if got := count(t, db, query); got != want {
+			t.Errorf("%s: %d, want %d", query, got, want)
+		}
+	}
+	for query, want := range map[string]int{
+		"SELECT COUNT(settings) + COUNT(*) FROM registry_topic":                         count(t, db, "SELECT COUNT(*) FROM registry_topic"),
+		"SELECT COUNT(settings) + COUNT(*) FROM registry_subscription":                  count(t, db, "SELECT COUNT(*) FROM registry_subscription"),
+		"SELECT COUNT(last_error) FROM half_00 FORCE INDEX (by_topic)":                  0,
+		"SELECT COUNT(*) FROM (SELECT 1 FROM schema_version WHERE version_id = 2) AS t": 1,
 	} {
 		if got := count(t, db, query); got != want {
 			t.Errorf("%s: %d, want %d", query, got, want)

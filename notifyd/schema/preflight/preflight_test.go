@@ -166,7 +166,7 @@ func TestNamedGrantsAreExactlyWhatIsMissing(t *testing.T) {
 	}
 	broker, mirror := account("poor_broker"), account("poor_mirror")
 
-	denied(t, broker, Broker, "lacks SELECT, INSERT, UPDATE, DELETE, CREATE on schema "+cfg.DBName)
+	denied(t, broker, Broker, "lacks SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER on schema "+cfg.DBName)
 	typeGrants(t, admin, broker, Broker)
 	if _, err := migrate.Migrate(t.Context(), broker, migrate.Options{Shards: 1}); err != nil {
 		t.Fatal(err)
@@ -174,6 +174,14 @@ func TestNamedGrantsAreExactlyWhatIsMissing(t *testing.T) {
 	must(t, admin, "REVOKE CREATE, UPDATE, DELETE ON `"+cfg.DBName+"`.* FROM 'poor_broker'@'127.%'")
 	denied(t, broker, Broker, "lacks UPDATE, DELETE on schema "+cfg.DBName+": let an administrator type: GRANT UPDATE, DELETE ON `"+cfg.DBName+"`.* TO 'poor_broker'@'127.%'")
 	typeGrants(t, admin, broker, Broker)
+
+	must(t, admin, "DELETE FROM `"+cfg.DBName+"`.schema_version WHERE version_id > 1") // as an earlier program left it
+	must(t, admin, "REVOKE ALTER ON `"+cfg.DBName+"`.* FROM 'poor_broker'@'127.%'")
+	denied(t, broker, Broker, "lacks ALTER on schema "+cfg.DBName)
+	typeGrants(t, admin, broker, Broker)
+	if _, err := migrate.Migrate(t.Context(), broker, migrate.Options{}); err != nil {
+		t.Fatal(err)
+	}
 
 	denied(t, mirror, Mirror, "GRANT REPLICATION SLAVE ON *.* TO 'poor_mirror'@'127.%'; GRANT SELECT ON `"+cfg.DBName+"`.store TO 'poor_mirror'@'127.%'")
 	typeGrants(t, admin, mirror, Mirror)

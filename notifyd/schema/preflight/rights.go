@@ -40,17 +40,26 @@ func (c *checker) brokerRights(ctx context.Context, account string) error {
 			missing = append(missing, p.privilege)
 		}
 	}
-	installed, err := c.installed(ctx)
+	version, err := c.version(ctx)
 	if err != nil {
 		return err
 	}
-	if !installed {
+	if version == 0 {
 		denied, err := c.mayNotCreate(ctx)
 		switch {
 		case err != nil:
 			return fmt.Errorf("right to CREATE: %w", err)
 		case denied:
 			missing = append(missing, "CREATE")
+		}
+	}
+	if version < schema.Latest {
+		denied, err := c.denied(ctx, "ALTER TABLE "+c.table("notify_preflight_missing")+" ENGINE = InnoDB")
+		switch {
+		case err != nil:
+			return fmt.Errorf("right to ALTER: %w", err)
+		case denied:
+			missing = append(missing, "ALTER")
 		}
 	}
 	if len(missing) > 0 {
@@ -61,27 +70,28 @@ func (c *checker) brokerRights(ctx context.Context, account string) error {
 	return nil
 }
 
-// createHint names the other way to a schema that the account may not make.
+// createHint names the other way to a schema that the account may not make or upgrade.
 func createHint(missing []string) string {
-	if missing[len(missing)-1] != "CREATE" {
-		return ""
+	switch missing[len(missing)-1] {
+	case "CREATE", "ALTER":
+		return " (CREATE and ALTER are not needed where notifyd migrate was run with another account's dsn)"
 	}
-	return " (CREATE is not needed where notifyd migrate was run once with another account's dsn)"
+	return ""
 }
 
-// installed reports whether the schema is at the version that this program needs.
-func (c *checker) installed(ctx context.Context) (bool, error) {
+// version is that of the schema that is there, 0 for none.
+func (c *checker) version(ctx context.Context) (int64, error) {
 	var version sql.NullInt64
 	err := c.conn.QueryRowContext(ctx, "SELECT MAX(version_id) FROM "+c.table(schema.TableVersion)).Scan(&version)
 	switch {
 	case isCode(err, errNoSuchTable, errUnknownDatabase, errTableDenied, errSchemaDenied):
-		return false, nil
+		return 0, nil
 	case err != nil:
-		return false, fmt.Errorf("schema version: %w", err)
+		return 0, fmt.Errorf("schema version: %w", err)
 	case version.Int64 > schema.Latest:
 		c.report.refuse(codeFailed, "schema %s at %s has version %d: %s", c.cfg.DBName, c.cfg.Addr, version.Int64, schema.ErrNewer)
 	}
-	return version.Int64 >= schema.Latest, nil
+	return version.Int64, nil
 }
 
 // mirrorRights asks for the binlog and for the store's row.
