@@ -42,7 +42,7 @@ func newAttachment(c *Consumer, addr string) *attachment {
 // run attaches and receives until the stream ends, and says why: also after
 // finish, when the broker ends it. attached is called once the broker has
 // accepted.
-func (a *attachment) run(ctx context.Context, h *http.Client, attached func(brokerID string)) error {
+func (a *attachment) run(ctx context.Context, h *http.Client, attached func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	st := a.c.client.messaging(h, a.addr).Subscribe(ctx)
 	writing := make(chan struct{})
@@ -67,7 +67,7 @@ func (a *attachment) run(ctx context.Context, h *http.Client, attached func(brok
 	if ms := first.GetAttached().GetAckWaitMs(); ms > 0 {
 		a.ackWait.Store(int64(ms) * int64(time.Millisecond))
 	}
-	attached(first.GetAttached().GetBrokerId())
+	attached()
 	for {
 		resp, err := st.Receive()
 		if err != nil {

@@ -96,29 +96,40 @@ func (c *Client) Publish(ctx context.Context, m Message, opts PublishOptions) (P
 	if err != nil {
 		return Published{}, err
 	}
+	var out Published
+	again := func(e *Error) bool {
+		return e.Retryable || e.Reason == ReasonResultUnknown && req.GetIdempotencyKey() != ""
+	}
+	err = c.retry(ctx, again, func(addr string) error {
+		resp, err := c.messaging(c.http, addr).Publish(ctx, connect.NewRequest(req))
+		if err != nil {
+			return publishError(callError(addr, err))
+		}
+		out = Published{ID: resp.Msg.GetId(), Duplicate: resp.Msg.GetDuplicate()}
+		return nil
+	})
+	return out, err
+}
+
+// retry calls f with brokers until it succeeds, fails in a way that is not to be
+// tried again, ctx ends, or the patience is over.
+func (c *Client) retry(ctx context.Context, again func(*Error) bool, f func(addr string) error) error {
 	bo := backoff{min: c.cfg.RetryMin, max: c.cfg.RetryMax}
 	begun := time.Now()
 	for {
-		var out Published
-		err := c.anyBroker(ctx, func(addr string) error {
-			resp, err := c.messaging(c.http, addr).Publish(ctx, connect.NewRequest(req))
-			if err != nil {
-				return publishError(callError(addr, err))
-			}
-			out = Published{ID: resp.Msg.GetId(), Duplicate: resp.Msg.GetDuplicate()}
-			return nil
-		})
+		err := c.anyBroker(ctx, f)
 		var e *Error
-		if err == nil || !errors.As(err, &e) {
-			return out, err
+		if err == nil || !errors.As(err, &e) || !again(e) || ctx.Err() != nil || c.outOfPatience(begun) {
+			return err
 		}
-		again := e.Retryable || (e.Reason == ReasonResultUnknown && req.GetIdempotencyKey() != "")
-		if !again || ctx.Err() != nil || c.outOfPatience(begun) {
-			return out, err
+		if bo.wait(ctx, nil); ctx.Err() != nil {
+			return err
 		}
-		bo.wait(ctx, nil)
 	}
 }
+
+// repeatable is what may be tried again of a call that can be repeated without harm.
+func repeatable(e *Error) bool { return !e.permanent() }
 
 // publishError says what a publish that got no answer is: unknown, unless
 // nothing reached the broker.
@@ -133,12 +144,8 @@ func publishError(err error) error {
 
 func publishRequest(m Message, opts PublishOptions) (*notifyv1.PublishRequest, error) {
 	if opts.IdempotencyKey == "" && opts.Idempotent {
-		if m.ID == "" {
-			id, err := uuid.NewV7()
-			if err != nil {
-				return nil, fmt.Errorf("message id: %w", err)
-			}
-			m.ID = id.String()
+		if err := nameMessage(&m); err != nil {
+			return nil, err
 		}
 		opts.IdempotencyKey = m.ID
 	}
@@ -146,6 +153,19 @@ func publishRequest(m Message, opts PublishOptions) (*notifyv1.PublishRequest, e
 		return nil, err
 	}
 	return &notifyv1.PublishRequest{Message: m.proto(), IdempotencyKey: opts.IdempotencyKey}, nil
+}
+
+// nameMessage gives a message an id unless it has one.
+func nameMessage(m *Message) error {
+	if m.ID != "" {
+		return nil
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return fmt.Errorf("message id: %w", err)
+	}
+	m.ID = id.String()
+	return nil
 }
 
 // checkText refuses what protobuf could not encode: on a stream it would take the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -52,13 +53,11 @@ type Consumer struct {
 	client *Client
 	cfg    ConsumerConfig
 	queue  *queue
-	look   chan struct{} // list brokers now
 	moved  chan struct{} // offer rerouted settlements now
 
 	mu       sync.Mutex
 	attached map[string]*attachment // by address
 	reroute  *reroute
-	ever     bool // a broker has accepted the group
 }
 
 // NewConsumer returns a consumer; Run drives it, once.
@@ -69,20 +68,15 @@ func (c *Client) NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
 	if cfg.Handler == nil {
 		return nil, errors.New("consumer handler: missing")
 	}
-	if cfg.Instance == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return nil, fmt.Errorf("instance name: %w", err)
-		}
-		cfg.Instance = fmt.Sprintf("%s-%d", host, os.Getpid())
+	if err := setInstance(&cfg.Instance); err != nil {
+		return nil, err
 	}
 	setDefault(&cfg.Concurrency, 32)
 	setDefault(&cfg.Credit, 1024)
 	setDefault(&cfg.Refresh, 5*time.Second)
 	setDefault(&cfg.Drain, 5*time.Second)
 	return &Consumer{
-		client: c, cfg: cfg, queue: newQueue(),
-		look: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		client: c, cfg: cfg, queue: newQueue(), moved: make(chan struct{}, 1),
 		attached: map[string]*attachment{}, reroute: newReroute(),
 	}, nil
 }
@@ -104,9 +98,12 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 	taking, stopTaking := context.WithCancel(ctx)
 	defer stopTaking()
-	m := newMembers(c, h)
+	var rerouting sync.WaitGroup
+	rerouting.Go(func() { c.offerAgain(taking) })
+	m := &members{c: c.client, h: h, log: c.client.cfg.Logger.With("group", c.cfg.Group), refresh: c.cfg.Refresh, open: c.open}
 	err := m.supervise(taking, work)
 	stopTaking()
+	rerouting.Wait()
 
 	c.queue.close()
 	drain := time.AfterFunc(c.cfg.Drain, stopWork)
@@ -120,6 +117,38 @@ func (c *Consumer) Run(ctx context.Context) error {
 	m.wait()
 	flush.Stop()
 	return err
+}
+
+// setInstance names this process unless it has a name.
+func setInstance(name *string) error {
+	if *name != "" {
+		return nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("instance name: %w", err)
+	}
+	*name = fmt.Sprintf("%s-%d", host, os.Getpid())
+	return nil
+}
+
+// open runs one stream to addr; while it is accepted it is the one for its address.
+func (c *Consumer) open(ctx context.Context, h *http.Client, addr string, accepted func()) error {
+	a := newAttachment(c, addr)
+	defer func() {
+		c.mu.Lock()
+		if c.attached[addr] == a {
+			delete(c.attached, addr)
+		}
+		c.mu.Unlock()
+	}()
+	return a.run(ctx, h, func() {
+		accepted()
+		c.mu.Lock()
+		c.attached[addr] = a
+		c.mu.Unlock()
+		poke(c.moved)
+	})
 }
 
 // handle runs the handler for one delivery after the other.
@@ -179,6 +208,24 @@ func (c *Consumer) refused(addr string, tokens [][]byte) {
 	}
 	c.mu.Unlock()
 	poke(c.moved)
+}
+
+// offerAgain offers rerouted settlements when something has moved, and again while
+// some are left, until ctx ends.
+func (c *Consumer) offerAgain(ctx context.Context) {
+	again := time.NewTimer(time.Hour)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.moved:
+		case <-again.C:
+		}
+		if c.offer(time.Now()) {
+			again.Reset(c.reroute.pause)
+		}
+	}
 }
 
 // offer sends rerouted settlements that are due. It reports whether some are left.

@@ -1,10 +1,11 @@
-// Package client publishes to and consumes from notifyd.
+// Package client publishes to and consumes from notifyd, and ties messages to the
+// application's own transactions.
 //
 //	c, err := client.New(client.Config{Addrs: []string{"127.0.0.1:7700"}})
 //	defer c.Close()
 //	r, err := c.Publish(ctx, client.Message{Topic: "orders", Key: "42", Body: body}, client.PublishOptions{})
 //
-// Three ways in:
+// Five ways in:
 //
 //   - Client.Publish stores one message and returns when it is durable.
 //   - Publisher pipelines: many messages are on their way on one stream, results
@@ -12,13 +13,32 @@
 //     unanswered messages in the order they were first sent.
 //   - Consumer makes the process an instance of a consumer group at every broker
 //     and calls a handler for each delivery.
+//   - TransactionalProducer publishes a message if and only if a local transaction
+//     commits: prepare, run it, commit or roll back.
+//   - CheckListener makes the process an instance of a producer group at every
+//     broker, and is asked how local transactions ended whose decision never came.
 //
 // The path of a message through a Publisher is window.go (what is unanswered),
 // publisher.go (the API), pipe.go (one stream). That of a delivery is
 // attachment.go (one stream), queue.go (received, not begun), consumer.go
 // (handlers, discovery), outbox.go (settlements that wait to be sent),
 // reroute.go (settlements that a broker could not take), credit.go (how many
-// deliveries may be under way).
+// deliveries may be under way). A transaction is transact.go (the helper),
+// transactional.go (its steps), decide.go (decisions in the background),
+// checklistener.go (the other side), checkstream.go (one stream). members.go keeps
+// the streams of Consumers and CheckListeners to every live broker.
+//
+// # Transactions
+//
+// The local transaction must record under Half.ID that it happened, in the same
+// database transaction as the business change, and the CheckListener answers from
+// that record. A check may come while the local transaction still runs. If its
+// handler answers Rollback because it sees no record, and the transaction then
+// commits, the two disagree (ErrDecidedOtherwise). Either make
+// TransactionalConfig.CheckAfter longer than any local transaction can last, or
+// have the handler insert the same key as a refusal before it answers Rollback:
+// a unique key lets one of the two in, so a late local transaction fails. The
+// bank transfer in the examples does so.
 //
 // Not obvious:
 //

@@ -16,12 +16,25 @@ var (
 	// ErrUnreachable is in the chain of an error when a broker could not be
 	// connected to, or the connection was lost before it answered.
 	ErrUnreachable = errors.New("broker unreachable")
-	// ErrClosed is returned by Publisher.Send after Close, and given to the
-	// messages that were unanswered when Run was cancelled.
-	ErrClosed = errors.New("publisher closed")
+	// ErrClosed is returned by Publisher.Send, CommitAsync and RollbackAsync after
+	// Close, and given to the messages that were unanswered when Publisher.Run was
+	// cancelled.
+	ErrClosed = errors.New("producer closed")
 	// ErrUnsettled is what a handler returns to neither ack nor nack: the broker
 	// delivers again when the ack wait has passed.
 	ErrUnsettled = errors.New("delivery left unsettled")
+
+	// ErrUndecided is in the chain of an error when a decision about a half got no
+	// answer: it may have been taken, and if it was not, check-back resolves the half.
+	ErrUndecided = errors.New("half message left to check-back")
+	// ErrDecidedOtherwise is in the chain of an error when a half was decided the
+	// other way before; the first decision stands.
+	ErrDecidedOtherwise = errors.New("half message decided otherwise")
+	// ErrUnknownHalf is in the chain of an error when a half was never prepared, or
+	// was decided more than 24 h ago.
+	ErrUnknownHalf = errors.New("no such half message")
+	// ErrNotYours is in the chain of an error when a half is another producer group's.
+	ErrNotYours = errors.New("half message of another producer group")
 )
 
 // Reason tells errors apart. The constants name those of the API.
@@ -29,19 +42,22 @@ type Reason = notifyv1.Reason
 
 // The reasons; notify.proto says what each means and whether anything was stored.
 const (
-	ReasonUnspecified   = notifyv1.Reason_REASON_UNSPECIFIED
-	ReasonInvalid       = notifyv1.Reason_REASON_INVALID
-	ReasonTooLarge      = notifyv1.Reason_REASON_TOO_LARGE
-	ReasonUnknownTopic  = notifyv1.Reason_REASON_UNKNOWN_TOPIC
-	ReasonUnknownGroup  = notifyv1.Reason_REASON_UNKNOWN_GROUP
-	ReasonOverloaded    = notifyv1.Reason_REASON_OVERLOADED
-	ReasonResultUnknown = notifyv1.Reason_REASON_RESULT_UNKNOWN
-	ReasonConflict      = notifyv1.Reason_REASON_CONFLICT
-	ReasonStoreAway     = notifyv1.Reason_REASON_STORE_AWAY
-	ReasonBehindFailure = notifyv1.Reason_REASON_BEHIND_FAILURE
-	ReasonUnavailable   = notifyv1.Reason_REASON_UNAVAILABLE
-	ReasonAlreadyExists = notifyv1.Reason_REASON_ALREADY_EXISTS
-	ReasonInternal      = notifyv1.Reason_REASON_INTERNAL
+	ReasonUnspecified      = notifyv1.Reason_REASON_UNSPECIFIED
+	ReasonInvalid          = notifyv1.Reason_REASON_INVALID
+	ReasonTooLarge         = notifyv1.Reason_REASON_TOO_LARGE
+	ReasonUnknownTopic     = notifyv1.Reason_REASON_UNKNOWN_TOPIC
+	ReasonUnknownGroup     = notifyv1.Reason_REASON_UNKNOWN_GROUP
+	ReasonOverloaded       = notifyv1.Reason_REASON_OVERLOADED
+	ReasonResultUnknown    = notifyv1.Reason_REASON_RESULT_UNKNOWN
+	ReasonConflict         = notifyv1.Reason_REASON_CONFLICT
+	ReasonStoreAway        = notifyv1.Reason_REASON_STORE_AWAY
+	ReasonBehindFailure    = notifyv1.Reason_REASON_BEHIND_FAILURE
+	ReasonUnavailable      = notifyv1.Reason_REASON_UNAVAILABLE
+	ReasonAlreadyExists    = notifyv1.Reason_REASON_ALREADY_EXISTS
+	ReasonInternal         = notifyv1.Reason_REASON_INTERNAL
+	ReasonUnknownHalf      = notifyv1.Reason_REASON_UNKNOWN_HALF
+	ReasonDecidedOtherwise = notifyv1.Reason_REASON_DECIDED_OTHERWISE
+	ReasonNotYours         = notifyv1.Reason_REASON_NOT_YOURS
 )
 
 // Error is every error that a call to a broker returns; use errors.As.
@@ -75,8 +91,21 @@ func (e *Error) Error() string {
 // Unwrap returns the transport's error, if any.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Is makes errors.Is(err, ErrUnreachable) work.
-func (e *Error) Is(target error) bool { return target == ErrUnreachable && e.unreachable }
+// Is makes errors.Is work with ErrUnreachable, ErrDecidedOtherwise, ErrUnknownHalf
+// and ErrNotYours.
+func (e *Error) Is(target error) bool {
+	switch target {
+	case ErrUnreachable:
+		return e.unreachable
+	case ErrDecidedOtherwise:
+		return e.Reason == ReasonDecidedOtherwise
+	case ErrUnknownHalf:
+		return e.Reason == ReasonUnknownHalf
+	case ErrNotYours:
+		return e.Reason == ReasonNotYours
+	}
+	return false
+}
 
 // Code returns the Connect code of the call, 0 for the result of one message on
 // a stream.

@@ -24,6 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type (
 	pubStream = connect.BidiStream[notifyv1.PublishStreamRequest, notifyv1.PublishStreamResponse]
 	subStream = connect.BidiStream[notifyv1.SubscribeRequest, notifyv1.SubscribeResponse]
+	chkStream = connect.BidiStream[notifyv1.CheckBackRequest, notifyv1.CheckBackResponse]
 )
 
 // fakeBroker speaks the real protocol and follows a script.
@@ -34,17 +35,16 @@ type fakeBroker struct {
 	publish       func(context.Context, *notifyv1.PublishRequest) (*notifyv1.PublishResponse, error)
 	publishStream func(context.Context, *pubStream) error
 	subscribe     func(context.Context, *subStream) error
+	prepare       func(context.Context, *notifyv1.PrepareRequest) (*notifyv1.PrepareResponse, error)
+	decide        func(context.Context, string, *notifyv1.DecideRequest) (*notifyv1.DecideResponse, error)
+	checkBack     func(context.Context, *chkStream) error
 	brokers       func() []string
 
 	server *http.Server
 }
 
 func (f *fakeBroker) Publish(ctx context.Context, r *connect.Request[notifyv1.PublishRequest]) (*connect.Response[notifyv1.PublishResponse], error) {
-	resp, err := f.publish(ctx, r.Msg)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(resp), nil
+	return answer(f.publish(ctx, r.Msg))
 }
 
 func (f *fakeBroker) PublishStream(ctx context.Context, s *pubStream) error {
@@ -52,6 +52,27 @@ func (f *fakeBroker) PublishStream(ctx context.Context, s *pubStream) error {
 }
 
 func (f *fakeBroker) Subscribe(ctx context.Context, s *subStream) error { return f.subscribe(ctx, s) }
+
+func (f *fakeBroker) Prepare(ctx context.Context, r *connect.Request[notifyv1.PrepareRequest]) (*connect.Response[notifyv1.PrepareResponse], error) {
+	return answer(f.prepare(ctx, r.Msg))
+}
+
+func (f *fakeBroker) Commit(ctx context.Context, r *connect.Request[notifyv1.DecideRequest]) (*connect.Response[notifyv1.DecideResponse], error) {
+	return answer(f.decide(ctx, "commit", r.Msg))
+}
+
+func (f *fakeBroker) Rollback(ctx context.Context, r *connect.Request[notifyv1.DecideRequest]) (*connect.Response[notifyv1.DecideResponse], error) {
+	return answer(f.decide(ctx, "rollback", r.Msg))
+}
+
+func (f *fakeBroker) CheckBack(ctx context.Context, s *chkStream) error { return f.checkBack(ctx, s) }
+
+func answer[T any](m *T, err error) (*connect.Response[T], error) {
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(m), nil
+}
 
 func (f *fakeBroker) ListBrokers(context.Context, *connect.Request[notifyv1.ListBrokersRequest]) (*connect.Response[notifyv1.ListBrokersResponse], error) {
 	resp := &notifyv1.ListBrokersResponse{}

@@ -3,60 +3,60 @@ package client
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
 )
 
-// members keeps one attachment to every live broker. Brokers come and go: the
-// list is read every Refresh, and at once when a stream breaks.
+// members keeps one stream to every live broker. Brokers come and go: the list is
+// read every refresh, and at once when a stream breaks.
 type members struct {
-	c     *Consumer
-	h     *http.Client
+	c       *Client
+	h       *http.Client
+	log     *slog.Logger
+	refresh time.Duration
+	// open runs one stream to a broker until it ends, and says why. It calls
+	// accepted once the broker has accepted it.
+	open func(ctx context.Context, h *http.Client, addr string, accepted func()) error
+
+	look  chan struct{} // list brokers now
 	fatal chan error
 	wg    sync.WaitGroup
 
-	mu     sync.Mutex
-	listed []string        // addresses in the last list
-	kept   map[string]bool // addresses that have a goroutine
-}
-
-func newMembers(c *Consumer, h *http.Client) *members {
-	return &members{c: c, h: h, fatal: make(chan error, 1), kept: map[string]bool{}}
+	mu       sync.Mutex
+	listed   []string        // addresses in the last list
+	kept     map[string]bool // addresses that have a goroutine; true: attached
+	accepted bool            // some broker has accepted a stream
 }
 
 // supervise lists brokers and attaches to new ones until ctx ends (nil) or a
-// broker refuses the group. Streams live as long as work.
+// broker refuses the stream for good. Streams live as long as work.
 func (m *members) supervise(ctx, work context.Context) error {
+	m.kept, m.look, m.fatal = map[string]bool{}, make(chan struct{}, 1), make(chan error, 1)
 	refresh := time.NewTimer(0)
 	defer refresh.Stop()
-	again := time.NewTimer(time.Hour)
-	defer again.Stop()
-	bo := backoff{min: m.c.client.cfg.RetryMin, max: m.c.cfg.Refresh}
+	bo := backoff{min: m.c.cfg.RetryMin, max: m.refresh}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case err := <-m.fatal:
 			return err
-		case <-m.c.look:
+		case <-m.look:
 			refresh.Reset(bo.min)
 			continue
-		case <-m.c.moved:
-		case <-again.C:
 		case <-refresh.C:
-			if m.list(ctx) {
-				bo.reset()
-				refresh.Reset(m.c.cfg.Refresh)
-			} else {
-				refresh.Reset(bo.next(0.5))
-			}
-			m.attachNew(ctx, work)
 		}
-		if m.c.offer(time.Now()) {
-			again.Reset(m.c.reroute.pause)
+		if m.list(ctx) {
+			bo.reset()
+			refresh.Reset(m.refresh)
+		} else {
+			refresh.Reset(bo.next(rand.Float64()))
 		}
+		m.attachNew(ctx, work)
 	}
 }
 
@@ -65,18 +65,9 @@ func (m *members) wait() { m.wg.Wait() }
 
 // list asks attached brokers, then the configured addresses, for the live ones.
 func (m *members) list(ctx context.Context) bool {
-	var ask []string
-	for _, a := range m.c.streams() {
-		ask = append(ask, a.addr)
-	}
-	for _, addr := range m.c.client.cfg.Addrs {
-		if !slices.Contains(ask, addr) {
-			ask = append(ask, addr)
-		}
-	}
-	for _, addr := range ask {
-		one, cancel := context.WithTimeout(ctx, m.c.client.cfg.DialTimeout)
-		brokers, err := m.c.client.brokersKnownTo(one, m.h, addr)
+	for _, addr := range m.ask() {
+		one, cancel := context.WithTimeout(ctx, m.c.cfg.DialTimeout)
+		brokers, err := m.c.brokersKnownTo(one, m.h, addr)
 		cancel()
 		if err != nil || len(brokers) == 0 {
 			continue
@@ -93,14 +84,32 @@ func (m *members) list(ctx context.Context) bool {
 	return false
 }
 
+// ask returns the addresses that may know the live brokers, attached ones first.
+func (m *members) ask() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []string
+	for addr, attached := range m.kept {
+		if attached {
+			out = append(out, addr)
+		}
+	}
+	for _, addr := range m.c.cfg.Addrs {
+		if !slices.Contains(out, addr) {
+			out = append(out, addr)
+		}
+	}
+	return out
+}
+
 func (m *members) attachNew(ctx, work context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, addr := range m.listed {
-		if m.kept[addr] || ctx.Err() != nil {
+		if _, ok := m.kept[addr]; ok || ctx.Err() != nil {
 			continue
 		}
-		m.kept[addr] = true
+		m.kept[addr] = false
 		m.wg.Go(func() { m.keep(ctx, work, addr) })
 	}
 }
@@ -112,26 +121,23 @@ func (m *members) keep(ctx, work context.Context, addr string) {
 		delete(m.kept, addr)
 		m.mu.Unlock()
 	}()
-	log := m.c.client.cfg.Logger.With("group", m.c.cfg.Group, "addr", addr)
-	bo := backoff{min: m.c.client.cfg.RetryMin, max: m.c.client.cfg.RetryMax}
+	log := m.log.With("addr", addr)
+	bo := backoff{min: m.c.cfg.RetryMin, max: m.c.cfg.RetryMax}
 	for {
-		a := newAttachment(m.c, addr)
 		// An attempt that is not accepted yet ends with ctx; a stream with work.
 		opening, cancel := context.WithCancel(work)
 		stop := context.AfterFunc(ctx, cancel)
-		accepted := false
-		err := a.run(opening, m.h, func(brokerID string) {
+		attached := false
+		err := m.open(opening, m.h, addr, func() {
 			stop()
-			accepted = true
+			attached = true
 			bo.reset()
-			m.c.join(a)
-			log.Info("attached", "broker", brokerID)
+			m.attached(addr, true)
+			log.Info("attached")
 		})
 		stop()
 		cancel()
-		if accepted {
-			m.c.leave(a)
-		}
+		m.attached(addr, false)
 		if ctx.Err() != nil {
 			return
 		}
@@ -142,10 +148,10 @@ func (m *members) keep(ctx, work context.Context, addr string) {
 			}
 			return
 		}
-		if accepted {
+		if attached {
 			log.Info("detached", "err", err)
 		}
-		poke(m.c.look)
+		poke(m.look)
 		bo.wait(ctx, nil)
 		if ctx.Err() != nil || !m.isListed(addr) {
 			return
@@ -153,35 +159,25 @@ func (m *members) keep(ctx, work context.Context, addr string) {
 	}
 }
 
-// refusal reports whether err ends the consumer: a broker wants no such group,
+func (m *members) attached(addr string, is bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.kept[addr] = is
+	m.accepted = m.accepted || is
+}
+
+// refusal reports whether err ends the supervision: a broker wants no such group,
 // and none has ever accepted it. Later the same answer may be a broker that has
 // not read the registry yet.
 func (m *members) refusal(err error) bool {
 	var e *Error
-	m.c.mu.Lock()
-	defer m.c.mu.Unlock()
-	return !m.c.ever && errors.As(err, &e) && e.permanent()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.accepted && errors.As(err, &e) && e.permanent()
 }
 
 func (m *members) isListed(addr string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Contains(m.listed, addr)
-}
-
-// join makes an accepted stream the one for its address.
-func (c *Consumer) join(a *attachment) {
-	c.mu.Lock()
-	c.attached[a.addr] = a
-	c.ever = true
-	c.mu.Unlock()
-	poke(c.moved)
-}
-
-func (c *Consumer) leave(a *attachment) {
-	c.mu.Lock()
-	if c.attached[a.addr] == a {
-		delete(c.attached, a.addr)
-	}
-	c.mu.Unlock()
 }
