@@ -24,7 +24,8 @@ type Config struct {
 	// Cluster names this installation in Kafka: transactional ids are Cluster/store id.
 	// 1 to 64 bytes of [A-Za-z0-9._-]. Default "notify".
 	Cluster string `yaml:"cluster"`
-	// Stores by name. Exactly one in this version.
+	// Stores by name; at least one. What is said below of memory, files and Kafka
+	// transactions is for each store.
 	Stores map[string]StoreConfig `yaml:"stores"`
 	// Kafka is where the mirror is written.
 	Kafka KafkaConfig `yaml:"kafka"`
@@ -53,14 +54,19 @@ type Config struct {
 	// SpoolBytes bounds that file. Default 16 GiB.
 	SpoolBytes Bytes `yaml:"spool_bytes"`
 	// ServerID is the replication id by which canald reads the binlog; each reader of a
-	// server needs its own. Default: a random one for each connection.
+	// server needs its own. With several stores it is the first's by name, and the next
+	// ones count up from it. Default: a random one for each connection.
 	ServerID uint32 `yaml:"server_id"`
 }
 
 // StoreConfig is one store.
 type StoreConfig struct {
-	// DSN in the form user:password@tcp(host:port)/schema.
+	// DSN in the form user:password@tcp(host:port)/schema. The schema may hold other tables:
+	// their changes are skipped.
 	DSN string `yaml:"dsn"`
+	// Role is notifyd's, "main" or "outbox-only", so that both programs can share a stores
+	// section; every store is copied alike. Default "main".
+	Role string `yaml:"role"`
 }
 
 // KafkaConfig says how to reach Kafka.
@@ -123,14 +129,7 @@ func (c Config) Check() error {
 	bad := func(format string, args ...any) {
 		problems = append(problems, fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...)))
 	}
-	if len(c.Stores) != 1 {
-		bad("stores: %d stores; this version copies exactly one", len(c.Stores))
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.Stores)) {
-		if _, err := parseDSN(c.Stores[name].DSN); err != nil {
-			bad("stores.%s.dsn: %v", name, err)
-		}
-	}
+	c.checkStores(bad)
 	if len(c.Kafka.Brokers) == 0 {
 		bad("kafka.brokers: empty; name at least one broker as host:port")
 	}
@@ -162,6 +161,41 @@ func (c Config) Check() error {
 		bad("memory: %d; at least 1MiB", c.Memory)
 	}
 	return errors.Join(problems...)
+}
+
+// checkStores reports the problems of the stores.
+func (c Config) checkStores(bad func(format string, args ...any)) {
+	if len(c.Stores) == 0 {
+		bad("stores: none is given; name at least one")
+	}
+	seen := map[[2]string]string{}
+	for _, name := range c.StoreNames() {
+		store := c.Stores[name]
+		if store.Role != "" && store.Role != "main" && store.Role != "outbox-only" {
+			bad("stores.%s.role: %q; main or outbox-only", name, store.Role)
+		}
+		dsn, err := parseDSN(store.DSN)
+		if err != nil {
+			bad("stores.%s.dsn: %v", name, err)
+			continue
+		}
+		place := [2]string{dsn.Addr, dsn.DBName}
+		if first, twice := seen[place]; twice {
+			bad("stores.%s.dsn: leads to schema %s at %s, as stores.%s.dsn does; name a store once", name, dsn.DBName, dsn.Addr, first)
+		}
+		seen[place] = name
+	}
+}
+
+// StoreNames returns the names of the stores, sorted.
+func (c Config) StoreNames() []string { return slices.Sorted(maps.Keys(c.Stores)) }
+
+// serverID is the replication id for one of the stores; 0: a random one.
+func (c Config) serverID(store string) uint32 {
+	if c.ServerID == 0 {
+		return 0
+	}
+	return c.ServerID + uint32(slices.Index(c.StoreNames(), store))
 }
 
 // Bytes is a size; in YAML a number, or a number with KiB, MiB or GiB.

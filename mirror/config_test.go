@@ -38,7 +38,7 @@ func TestConfigReportsEveryProblemAndNoPassword(t *testing.T) {
 		Cluster: "a/b", TopicPrefix: "_x", Partitions: -1, TransactionTimeout: time.Millisecond, Memory: 1,
 		Stores: map[string]StoreConfig{"a": {DSN: "m:secret@tcp(db:3306"}},
 	}
-	_, err := New(c, Deps{Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+	_, err := New(c, "a", Deps{Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
 	if !errors.Is(err, ErrConfig) {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -22,7 +21,8 @@ import (
 const abortGrace = 500 * time.Millisecond
 
 // A Copier copies one store's committed messages into Kafka, exactly once and in order.
-// A canald runs one per store.
+// A canald runs one per store; they share nothing but the configuration, so that one that
+// waits or halts does not touch the others.
 type Copier struct {
 	config  Config
 	name    string // of the store
@@ -30,6 +30,7 @@ type Copier struct {
 	log     *slog.Logger
 	lag     lag
 	expire  atomic.Int64 // of the binlog, nanoseconds
+	shards  atomic.Int32 // of the store, once it was asked
 	metrics *storeMetrics
 	board   board
 	// writer is Checkpoint.Writer of this process.
@@ -42,20 +43,24 @@ type Copier struct {
 	dialer     dialer
 }
 
-// New makes a Copier of the configuration's store, and registers its metrics. It connects
-// nowhere. The error wraps ErrConfig and names every problem of the configuration.
-func New(config Config, deps Deps) (*Copier, error) {
+// New makes a Copier of the configuration's store of that name, and registers its metrics,
+// all with the label store. It connects nowhere. The error wraps ErrConfig and names every
+// problem of the configuration.
+func New(config Config, store string, deps Deps) (*Copier, error) {
 	if err := config.Check(); err != nil {
 		return nil, err
 	}
-	c := &Copier{config: config.withDefaults(), writer: uuid.NewString()}
-	c.name = slices.Collect(maps.Keys(config.Stores))[0]
+	of, known := config.Stores[store]
+	if !known {
+		return nil, fmt.Errorf("%w: stores.%s: is not there", ErrConfig, store)
+	}
+	c := &Copier{config: config.withDefaults(), name: store, writer: uuid.NewString()}
 	var err error
-	if c.dsn, err = parseDSN(config.Stores[c.name].DSN); err != nil {
+	if c.dsn, err = parseDSN(of.DSN); err != nil {
 		return nil, err
 	}
 	c.log = deps.Logger.With("store", c.name)
-	tail := tailerConfig(c.config, c.dsn, c.log)
+	tail := tailerConfig(c.config, c.name, c.dsn, &c.shards, c.log)
 	tailer, err := canal.NewTailer(tail)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)

@@ -1,6 +1,7 @@
 // Package mirror copies a store's committed messages from its binlog into Kafka, exactly
 // once and in commit order. It reads the binlog through package canal and never the
-// tables; only at start it asks the store for its name.
+// tables; only at start it asks the store for its name. Several stores have a [Copier] each,
+// with its own reader, transactional id and checkpoint; they may feed the same topics.
 //
 //	binlog -> canal.Tailer -> reader ----- chunks -----> writer -> Kafka transactions
 //	                          count, check, route        batch     records + checkpoint
@@ -66,6 +67,7 @@
 //     topic's limit is found before it is sent; inside a transaction it would abort all of
 //     it, again and again.
 //   - The partition count of a topic is what the checkpoint says, not what Kafka says now.
+//     Stores that feed one topic each record it, as the first of them made it.
 //   - A checkpoint topic with records but no committed one is a first start that was killed,
 //     provided that every offset from 0 on is still there. Anything else without a checkpoint
 //     is a lost checkpoint.

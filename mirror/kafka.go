@@ -143,7 +143,8 @@ func (k *kafka) clusterID() (string, error) {
 	return *res.ClusterID, nil
 }
 
-// create makes a topic and waits until it can be written; one that exists is left as it is.
+// create makes a topic and waits until it can be written; one that exists, also since a
+// moment ago, is left as it is, with the partitions that it has.
 func (k *kafka) create(ctx context.Context, name string, partitions int32, replication int16, config map[string]string) error {
 	entries := make(map[string]*string, len(config))
 	for key, value := range config {
@@ -152,14 +153,17 @@ func (k *kafka) create(ctx context.Context, name string, partitions int32, repli
 	err := k.admin.CreateTopic(name, &sarama.TopicDetail{
 		NumPartitions: partitions, ReplicationFactor: replication, ConfigEntries: entries,
 	}, false)
-	if err != nil && !errors.Is(err, sarama.ErrTopicAlreadyExists) {
+	switch {
+	case errors.Is(err, sarama.ErrTopicAlreadyExists):
+		partitions = 1 // at least
+	case err != nil:
 		return fmt.Errorf("kafka topic %s: create: %w", name, err)
 	}
 	return k.awaitLeaders(ctx, name, partitions)
 }
 
-// awaitLeaders waits until each partition of a topic has a leader.
-func (k *kafka) awaitLeaders(ctx context.Context, name string, partitions int32) error {
+// awaitLeaders waits until a topic has as many partitions at least, and each has a leader.
+func (k *kafka) awaitLeaders(ctx context.Context, name string, least int32) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -167,16 +171,18 @@ func (k *kafka) awaitLeaders(ctx context.Context, name string, partitions int32)
 	for {
 		err := k.client.RefreshMetadata(name)
 		if err == nil {
-			var have []int32
-			have, err = k.client.WritablePartitions(name)
-			if err == nil && len(have) >= int(partitions) {
+			var all, led []int32
+			if all, err = k.client.Partitions(name); err == nil {
+				led, err = k.client.WritablePartitions(name)
+			}
+			if err == nil && len(all) >= int(least) && len(led) == len(all) {
 				return nil
 			}
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("kafka topic %s: not all of %d partitions have a leader: %w", name, partitions, errors.Join(ctx.Err(), err))
+			return fmt.Errorf("kafka topic %s: not every partition has a leader: %w", name, errors.Join(ctx.Err(), err))
 		}
 	}
 }

@@ -54,6 +54,7 @@ type bench struct {
 	brokers []string
 	script  *script
 	storeID string
+	store   string // its name
 	config  Config
 	prefix  string
 	// registry takes the metrics of the next Copier; nil: one of its own.
@@ -63,7 +64,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	id := uuid.NewString()
-	b := &bench{t: t, brokers: testBrokers(t), script: newScript(), storeID: id, prefix: "t" + id[:8] + "."}
+	b := &bench{t: t, brokers: testBrokers(t), script: newScript(), storeID: id, store: "a", prefix: "t" + id[:8] + "."}
 	b.config = Config{
 		Cluster: "test-" + id[:8], TopicPrefix: b.prefix, Partitions: 3, ReplicationFactor: 1,
 		Stores:             map[string]StoreConfig{"a": {DSN: "mirror:secret@tcp(127.0.0.1:1)/notify"}},
@@ -80,7 +81,7 @@ func (b *bench) copier(change ...func(*Copier)) *Copier {
 	if reg == nil {
 		reg = prometheus.NewPedanticRegistry()
 	}
-	c, err := New(b.config, Deps{Logger: testLogger(b.t), Registerer: reg})
+	c, err := New(b.config, b.store, Deps{Logger: testLogger(b.t), Registerer: reg})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -169,7 +170,8 @@ type seen struct {
 	offset    int64
 }
 
-// oracle reads every committed record of the bench's topics, with a client of its own.
+// oracle reads every committed record of the store in the bench's topics, with a client of
+// its own.
 func (b *bench) oracle() []seen {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
@@ -269,7 +271,9 @@ func (b *bench) consume(ctx context.Context, left map[string]map[int32]int64) (o
 			if err != nil {
 				b.t.Fatal(err)
 			}
-			out = append(out, seen{m, r.Topic, r.Partition, r.Offset})
+			if m.Source.Store == b.storeID {
+				out = append(out, seen{m, r.Topic, r.Partition, r.Offset})
+			}
 		})
 	}
 	return out
@@ -315,7 +319,7 @@ func (b *bench) check() {
 			b.t.Fatalf("message %s was never committed", m.ID)
 		case times[m.ID] > 1:
 			b.t.Fatalf("message %s, seq %d, is %d times in the mirror", m.ID, m.Seq, times[m.ID])
-		case m.Seq != w.seq || string(m.Body) != w.body || m.Source.Store != b.storeID || m.Source.Generation != 1:
+		case m.Seq != w.seq || string(m.Body) != w.body || m.Source.Generation != 1:
 			b.t.Fatalf("message %s is %+v, want %+v", m.ID, m, w)
 		case i > 0 && got[i-1].topic == m.topic && got[i-1].partition == m.partition && got[i-1].Seq >= m.Seq:
 			b.t.Fatalf("seq %d comes behind %d in %s/%d", m.Seq, got[i-1].Seq, m.topic, m.partition)
@@ -347,6 +351,7 @@ type faultyDialer struct {
 // Kafka's API keys.
 const (
 	apiProduce        = 0
+	apiCreateTopics   = 19
 	apiInitProducerID = 22
 	apiAddPartitions  = 24
 	apiEndTxn         = 26

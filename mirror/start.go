@@ -46,6 +46,7 @@ func (c *Copier) open(ctx context.Context) (s *start, err error) {
 		return s, err
 	}
 	c.expire.Store(int64(s.info.expire))
+	c.shards.Store(int32(s.info.shards))
 	if s.kafka, err = dial(c.config, c.config.Cluster+"/"+s.info.id, c.dialer); err != nil {
 		return s, err
 	}

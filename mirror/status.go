@@ -22,6 +22,11 @@ const (
 	Halted State = "halted"
 )
 
+// Report is the state of a canald: of each store, by name. It is what /status shows.
+type Report struct {
+	Stores []Status `json:"stores"`
+}
+
 // Status is a Copier's state, for people and for JSON.
 type Status struct {
 	// Store is the name in the configuration, StoreID the store's own.

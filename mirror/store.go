@@ -72,10 +72,11 @@ func isServerError(err error, codes ...uint16) bool {
 	return errors.As(err, &e) && slices.Contains(codes, e.Number)
 }
 
-// isMessageTable tells whether a table holds messages.
-func isMessageTable(name string) bool {
-	_, ok := schema.ParseMessage(name)
-	return ok
+// isMessageTable tells whether a table holds the messages of one of the shards. An
+// application's table may have a name of the same form.
+func isMessageTable(name string, shards int) bool {
+	shard, ok := schema.ParseMessage(name)
+	return ok && shard < shards
 }
 
 // A rowDecoder reads rows of message tables.

@@ -76,6 +76,15 @@ func (b *storeBench) insert(shard, n int, topic string, body func(i int) []byte)
 		b.t.Fatal(err)
 	}
 	defer tx.Rollback()
+	b.insertIn(tx, shard, n, topic, body)
+	if err := tx.Commit(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// insertIn inserts n messages in a shard.
+func (b *storeBench) insertIn(tx *sql.Tx, shard, n int, topic string, body func(i int) []byte) {
+	b.t.Helper()
 	for first := 0; first < n; first += 500 {
 		var values []string
 		var args []any
@@ -90,15 +99,12 @@ func (b *storeBench) insert(shard, n int, topic string, body func(i int) []byte)
 			b.t.Fatal(err)
 		}
 	}
-	if err := tx.Commit(); err != nil {
-		b.t.Fatal(err)
-	}
 }
 
 // realCopier makes a Copier with nothing replaced.
 func (b *storeBench) realCopier() *Copier {
 	b.t.Helper()
-	c, err := New(b.config, Deps{Logger: testLogger(b.t), Registerer: prometheus.NewPedanticRegistry()})
+	c, err := New(b.config, b.store, Deps{Logger: testLogger(b.t), Registerer: prometheus.NewPedanticRegistry()})
 	if err != nil {
 		b.t.Fatal(err)
 	}

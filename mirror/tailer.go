@@ -5,17 +5,20 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"sync/atomic"
 
 	"github.com/go-sql-driver/mysql"
 
 	"notifymirror/canal"
 )
 
-// tailerConfig is how the binlog of a store is read.
-func tailerConfig(c Config, dsn *mysql.Config, log *slog.Logger) canal.Config {
+// tailerConfig is how the binlog of a store is read. shards is known before the binlog is
+// opened, and never changes.
+func tailerConfig(c Config, store string, dsn *mysql.Config, shards *atomic.Int32, log *slog.Logger) canal.Config {
 	t := canal.Config{
 		Addr: dsn.Addr, User: dsn.User, Password: dsn.Passwd, TLS: dsn.TLS,
-		ServerID: c.ServerID, Schema: dsn.DBName, Watch: isMessageTable,
+		ServerID: c.serverID(store), Schema: dsn.DBName,
+		Watch:    func(table string) bool { return isMessageTable(table, int(shards.Load())) },
 		SpoolDir: c.SpoolDir, SpoolLimit: int64(c.SpoolBytes), Logger: log,
 	}
 	if dsn.AllowFallbackToPlaintext {

@@ -77,7 +77,7 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewPedanticRegistry()
-	if _, err := mirror.New(c.Mirror, mirror.Deps{Logger: slog.New(slog.DiscardHandler), Registerer: registry}); err != nil {
+	if _, err := mirror.New(c.Mirror, "a", mirror.Deps{Logger: slog.New(slog.DiscardHandler), Registerer: registry}); err != nil {
 		t.Fatal(err)
 	}
 	readme, err := deploy.Files.ReadFile("README.md")

@@ -1,4 +1,4 @@
-// Command canald copies the messages of a store from its binlog into Kafka.
+// Command canald copies the messages of stores from their binlogs into Kafka.
 package main
 
 import (

@@ -22,7 +22,7 @@ func command() *cobra.Command {
 		_, err := load(flags)
 		return err
 	}
-	return daemon.NewCommand("canald", "Copy a store's messages from its binlog into Kafka", check, run)
+	return daemon.NewCommand("canald", "Copy the messages of stores from their binlogs into Kafka", check, run)
 }
 
 func run(ctx context.Context, flags daemon.Flags) error {
@@ -45,56 +45,51 @@ func run(ctx context.Context, flags daemon.Flags) error {
 			if err := checkSurroundings(ctx, c, logger); err != nil {
 				return daemon.Agent{}, err
 			}
-			copier, err := mirror.New(c.Mirror, mirror.Deps{Logger: logger, Registerer: registry, Version: build.Version})
+			all, err := newStores(c.Mirror, mirror.Deps{Logger: logger, Registerer: registry, Version: build.Version})
 			if err != nil {
 				return daemon.Agent{}, daemon.WithExitCode(daemon.ExitUsage, err)
 			}
 			logger.InfoContext(ctx, "canald started", slog.String("version", build.Version), slog.String("ops", ops.Addr().String()))
-			return daemon.Agent{
-				Run:        func(ctx context.Context) error { return copyUntilTold(ctx, copier, logger) },
-				Components: []daemon.Component{{Name: "mirror", Ready: copier.Ready}},
-				Status:     func() any { return copier.Status() },
-			}, nil
+			return daemon.Agent{Run: all.run, Components: all.components(), Status: func() any { return all.status() }}, nil
 		},
 	})
 }
 
-// copyUntilTold runs the copier. When it halts for anything but the configuration the
-// daemon stays, without copying, until it is told to end: notify_mirror_halted and /status
-// must be there to be seen, and a restart would change nothing.
-func copyUntilTold(ctx context.Context, copier *mirror.Copier, logger *slog.Logger) error {
-	err := copier.Run(ctx)
-	halt, ok := errors.AsType[*mirror.Halt](err)
-	switch {
-	case !ok:
-		return err
-	case errors.Is(halt, mirror.ErrConfig):
-		return daemon.WithExitCode(daemon.ExitUsage, err)
-	}
-	logger.ErrorContext(ctx, "mirror halted", slog.String("store", halt.Store),
-		slog.String("reason", string(halt.Reason)), slog.Any("err", halt))
-	<-ctx.Done()
-	return err
-}
-
-// checkSurroundings refuses to start where the store or Kafka is not fit or not there, or
-// where a large transaction could not be spooled.
+// checkSurroundings refuses to start where Kafka is not there, where a large transaction
+// could not be spooled, or where not one store is fit. With one that is, the others are
+// waited for.
 func checkSurroundings(ctx context.Context, c config, logger *slog.Logger) error {
 	if err := checkSpool(c.Mirror.SpoolDir); err != nil {
 		return err
 	}
-	for name, store := range c.Mirror.Stores {
-		report := preflight.Check(ctx, store.DSN, preflight.Options{
-			Role: preflight.Mirror, MaxBody: int64(c.Mirror.MaxBodyBytes),
-		})
-		for _, warning := range report.Warnings {
-			logger.WarnContext(ctx, "store setting", slog.String("store", name), slog.String("text", warning))
-		}
-		if err := report.Err(); err != nil {
-			return fmt.Errorf("store %s: %w", name, err)
+	names := c.Mirror.StoreNames()
+	unfit := make(map[string]error)
+	for _, name := range names {
+		if err := checkStore(ctx, c, name, logger); err != nil {
+			unfit[name] = err
 		}
 	}
+	if first := names[0]; len(unfit) == len(names) {
+		return unfit[first] // it is mended first; the others' come then
+	}
+	for name, err := range unfit {
+		logger.ErrorContext(ctx, "store not fit, the others are copied", slog.String("store", name), slog.Any("err", err))
+	}
 	return checkKafka(c.Mirror.Kafka.Brokers)
+}
+
+// checkStore looks at a store's server and account.
+func checkStore(ctx context.Context, c config, name string, logger *slog.Logger) error {
+	report := preflight.Check(ctx, c.Mirror.Stores[name].DSN, preflight.Options{
+		Role: preflight.Mirror, MaxBody: int64(c.Mirror.MaxBodyBytes),
+	})
+	for _, warning := range report.Warnings {
+		logger.WarnContext(ctx, "store setting", slog.String("store", name), slog.String("text", warning))
+	}
+	if err := report.Err(); err != nil {
+		return fmt.Errorf("store %s: %w", name, err)
+	}
+	return nil
 }
 
 // checkSpool makes a file in the directory and removes it.

@@ -30,8 +30,13 @@ func TestMain(m *testing.M) { os.Exit(dbtest.Run(m)) }
 // configured writes a configuration and returns its path.
 func configured(t *testing.T, dsn string, brokers []string, more string) string {
 	t.Helper()
+	return configuredFor(t, fmt.Sprintf("{a: {dsn: %q}}", dsn), brokers, more)
+}
+
+func configuredFor(t *testing.T, stores string, brokers []string, more string) string {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "canald.yaml")
-	text := fmt.Sprintf("stores: {a: {dsn: %q}}\nkafka: {brokers: [\"%s\"], allow_embedded: true}\n%s\n", dsn, strings.Join(brokers, `", "`), more)
+	text := fmt.Sprintf("stores: %s\nkafka: {brokers: [\"%s\"], allow_embedded: true}\n%s\n", stores, strings.Join(brokers, `", "`), more)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -87,19 +92,17 @@ func TestWhatCanaldCannotStartWithIsOneLineAndACode(t *testing.T) {
 	}
 }
 
-func TestCanaldCopiesAndShowsItsState(t *testing.T) {
-	dsn := installed(t)
-	kafka, err := embedded.Start(embedded.Config{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer kafka.Close()
-	port := freePort(t)
-	path := configured(t, dsn, kafka.Addrs(), "ops_listen: "+port)
+// running starts canald and returns the channel of its end, and what ends it.
+func running(t *testing.T, path string) (ended chan error, signal context.CancelFunc) {
 	ctx, signal := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
+	ended = make(chan error, 1)
 	go func() { ended <- run(ctx, daemon.Flags{Config: path, LogLevel: "error"}) }()
+	return ended, signal
+}
 
+// message commits one in a store's shard 0.
+func message(t *testing.T, dsn string) {
+	t.Helper()
 	db, err := sql.Open("mysql", dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -110,12 +113,32 @@ func TestCanaldCopiesAndShowsItsState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var status mirror.Status
+}
+
+func started(t *testing.T) *embedded.Kafka {
+	t.Helper()
+	kafka, err := embedded.Start(embedded.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := kafka.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return kafka
+}
+
+func TestCanaldCopiesAndShowsItsState(t *testing.T) {
+	dsn, port := installed(t), freePort(t)
+	ended, signal := running(t, configured(t, dsn, started(t).Addrs(), "ops_listen: "+port))
+	message(t, dsn)
+	var report mirror.Report
 	until(t, ended, func() bool {
 		code, body := get(port, "/status")
-		return code == http.StatusOK && json.Unmarshal(body, &status) == nil && status.Seq == 1
+		return code == http.StatusOK && json.Unmarshal(body, &report) == nil && report.Stores[0].Seq == 1
 	})
-	if code, body := get(port, "/readyz?verbose"); code != http.StatusOK || string(body) != "[+]process ok\n[+]mirror ok\n" {
+	if code, body := get(port, "/readyz?verbose"); code != http.StatusOK || string(body) != "[+]process ok\n[+]mirror/a ok\n" {
 		t.Errorf("readyz: %d %s", code, body)
 	}
 	if _, body := get(port, "/metrics"); !bytes.Contains(body, []byte(`notify_mirror_messages_total{store="a",topic="t"} 1`)) {
@@ -124,6 +147,43 @@ func TestCanaldCopiesAndShowsItsState(t *testing.T) {
 	signal()
 	if err := <-ended; err != nil {
 		t.Errorf("a planned stop ends with %v", err)
+	}
+}
+
+// One store is away from the start, one was never installed; the third is copied all the
+// same, and each is shown by its name.
+func TestCanaldCopiesEveryStoreThatItCan(t *testing.T) {
+	dsn, port := installed(t), freePort(t)
+	stores := fmt.Sprintf("{good: {dsn: %q}, bare: {dsn: %q, role: outbox-only}, away: {dsn: 'u@tcp(127.0.0.1:1)/s'}}", dsn, dbtest.Schema(t))
+	ended, signal := running(t, configuredFor(t, stores, started(t).Addrs(), "ops_listen: "+port))
+	message(t, dsn)
+	states := map[string]mirror.Status{}
+	until(t, ended, func() bool {
+		var report mirror.Report
+		_, body := get(port, "/status")
+		if json.Unmarshal(body, &report) != nil {
+			return false
+		}
+		for _, s := range report.Stores {
+			states[s.Store] = s
+		}
+		return states["good"].Seq == 1 && states["bare"].State == mirror.Halted && states["away"].State == mirror.Waiting
+	})
+	code, body := get(port, "/readyz?verbose")
+	for _, line := range []string{"[+]mirror/good ok\n", "[-]mirror/bare mirror of store bare: halted", "[-]mirror/away mirror of store away: waiting"} {
+		if code != http.StatusServiceUnavailable || !strings.Contains(string(body), line) {
+			t.Errorf("readyz: %d, no line %q in %s", code, line, body)
+		}
+	}
+	_, body = get(port, "/metrics")
+	for _, sample := range []string{`notify_mirror_active{store="good"} 1`, `notify_mirror_active{store="away"} 0`, `notify_mirror_halted{reason="config",store="bare"} 1`} {
+		if !bytes.Contains(body, []byte(sample+"\n")) {
+			t.Errorf("no sample %s", sample)
+		}
+	}
+	signal()
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "store bare stopped") {
+		t.Errorf("it ends with %v", err)
 	}
 }
 

@@ -28,22 +28,38 @@ func (a *app) mirrorStatus() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var s mirror.Status
-			if err := json.Unmarshal(raw, &s); err != nil {
+			var r mirror.Report
+			if err := json.Unmarshal(raw, &r); err != nil {
 				return fmt.Errorf("status of canald at %s: %w", a.ops, err)
 			}
-			if err := a.printStatus(s, raw); err != nil {
+			var pairs []string
+			for _, s := range r.Stores {
+				pairs = append(pairs, statusPairs(s)...)
+			}
+			if err := a.printOne(raw, pairs...); err != nil {
 				return err
 			}
-			if s.State == mirror.Halted {
-				return fmt.Errorf("the mirror has halted: %s; %s", s.LastError, s.Repair)
-			}
-			return nil
+			return haltedError(r.Stores)
 		}),
 	}
 }
 
-func (a *app) printStatus(s mirror.Status, raw json.RawMessage) error {
+// haltedError names the stores whose mirror has halted; ExitPartly when others go on.
+func haltedError(stores []mirror.Status) error {
+	var errs []error
+	for _, s := range stores {
+		if s.State == mirror.Halted {
+			errs = append(errs, fmt.Errorf("the mirror of store %s has halted: %s; %s", s.Store, s.LastError, s.Repair))
+		}
+	}
+	if n := len(errs); n > 0 && n < len(stores) {
+		return daemon.WithExitCode(daemon.ExitPartly, errors.Join(errs...))
+	}
+	return errors.Join(errs...)
+}
+
+// statusPairs are the names and values of a store's state.
+func statusPairs(s mirror.Status) []string {
 	pairs := []string{
 		"store", s.Store, "state", fmt.Sprintf("%s since %s", s.State, s.Since.UTC().Format(time.RFC3339)),
 		"server", s.Server + " " + s.Flavor, "position", s.Position,
@@ -59,7 +75,7 @@ func (a *app) printStatus(s mirror.Status, raw json.RawMessage) error {
 	if s.Repair != "" {
 		pairs = append(pairs, "repair", s.Repair)
 	}
-	return a.printOne(raw, pairs...)
+	return pairs
 }
 
 // fetchStatus gets /status from canald's ops address.

@@ -223,17 +223,17 @@ func TestPartialFailureNamesEachAndExitsWith3(t *testing.T) {
 }
 
 func TestMirrorStatusShowsCanaldsState(t *testing.T) {
-	halted := false
+	halted, second := false, "waiting"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/status" {
 			http.NotFound(w, r)
 			return
 		}
 		if halted {
-			fmt.Fprint(w, `{"store":"a","state":"halted","last_error":"binlog is gone","repair":"notify mirror resume"}`)
+			fmt.Fprint(w, `{"stores":[{"store":"a","state":"halted","last_error":"binlog is gone","repair":"notify mirror resume"}]}`)
 			return
 		}
-		fmt.Fprint(w, `{"store":"a","state":"copying","generation":1,"seq":42,"lag_seconds":0.25}`)
+		fmt.Fprint(w, `{"stores":[{"store":"a","state":"copying","generation":1,"seq":42,"lag_seconds":0.25},{"store":"b","state":"`+second+`","last_error":"binlog is gone","repair":"notify mirror resume"}]}`)
 	}))
 	defer server.Close()
 	ops := strings.TrimPrefix(server.URL, "http://")
@@ -243,6 +243,10 @@ func TestMirrorStatusShowsCanaldsState(t *testing.T) {
 	}
 	if r := notify(t, "", "mirror", "status", "--ops", ops, "-o", "jsonl"); !strings.Contains(r.out, `"seq":42`) {
 		t.Errorf("%+v", r)
+	}
+	second = "halted"
+	if r := notify(t, "", "mirror", "status", "--ops", ops); r.code != 3 || !strings.Contains(r.err, "store b has halted: binlog is gone; notify mirror resume") {
+		t.Errorf("one of two halted: %+v", r)
 	}
 	halted = true
 	if r := notify(t, "", "mirror", "status", "--ops", ops); r.code != 1 || !strings.Contains(r.err, "binlog is gone; notify mirror resume") {

@@ -49,7 +49,7 @@ func beMirror(ctx context.Context, br brief, say func(word) error) error {
 		Stores:            map[string]mirror.StoreConfig{"a": {DSN: br.DSN}},
 		Kafka:             mirror.KafkaConfig{Brokers: br.Brokers, AllowEmbedded: true},
 		ReplicationFactor: 1,
-	}, mirror.Deps{Logger: childLogger(), Registerer: prometheus.NewRegistry(), Version: "bench"})
+	}, "a", mirror.Deps{Logger: childLogger(), Registerer: prometheus.NewRegistry(), Version: "bench"})
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func startMirror(ctx context.Context, p ports, dsn string, version string, logge
 	copier, err := mirror.New(mirror.Config{
 		Stores: map[string]mirror.StoreConfig{storeName: {DSN: dsn}},
 		Kafka:  mirror.KafkaConfig{Brokers: []string{addr(p.kafka)}, AllowEmbedded: true},
-	}, mirror.Deps{Logger: logger, Registerer: registry, Version: version})
+	}, storeName, mirror.Deps{Logger: logger, Registerer: registry, Version: version})
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func startMirror(ctx context.Context, p ports, dsn string, version string, logge
 			return daemon.Agent{
 				Run:        func(ctx context.Context) error { return runMirror(ctx, copier, logger) },
 				Components: []daemon.Component{{Name: "mirror", Ready: copier.Ready}},
-				Status:     func() any { return copier.Status() },
+				Status:     func() any { return mirror.Report{Stores: []mirror.Status{copier.Status()}} },
 			}, nil
 		}})
 	})
