@@ -73,6 +73,7 @@ type owner struct {
 	counted int // of ledger.Bytes in core.unsettledBytes
 	acks    []shard.Ack
 	fails   []shard.PendingRow
+	deads   []shard.DeadRow
 	busy    map[flightGroup]bool // pending rows being delivered, or whose outcome is being written
 	written []flightGroup        // busy ones whose outcome is committed; see forgetWritten
 	drains  map[int32]*drain
@@ -267,7 +268,7 @@ func (o *owner) failed(f *flight, reason string) {
 
 // Reasons of failed deliveries that are not the consumer's own.
 const (
-	failedNoAck       = "no acknowledgement in time"
+	failedNoAck       = shard.NoAck
 	failedStreamEnded = "stream ended"
 )
 

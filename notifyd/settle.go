@@ -49,7 +49,7 @@ func (o *owner) settleLoop(ctx context.Context) error {
 // wakeSettler calls the settler when a full batch is ready. The lock is held.
 func (o *owner) wakeSettler() {
 	ready := o.ledger.Ready(o.clock.now())
-	if ready+len(o.acks)+len(o.fails) >= settleBatch {
+	if ready+len(o.acks)+len(o.fails)+len(o.deads) >= settleBatch {
 		wake(o.settleWake)
 	}
 }
@@ -61,7 +61,7 @@ func (o *owner) settleReady(ctx context.Context) error {
 		if s == nil {
 			return nil
 		}
-		full := len(s.Acks)+len(s.Fails) >= settleBatch || len(s.Plan.Delete) >= settleBatch
+		full := len(s.Acks)+len(s.Fails)+len(s.Deads) >= settleBatch || len(s.Plan.Delete) >= settleBatch
 		if ok, err := o.settle(ctx, s); err != nil || !ok || !full {
 			return err
 		}
@@ -73,7 +73,7 @@ func (o *owner) settlement(most int) *store.Settlement {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	ready := o.ledger.Ready(o.clock.now())
-	if ready+len(o.acks)+len(o.fails) == 0 {
+	if ready+len(o.acks)+len(o.fails)+len(o.deads) == 0 {
 		return nil
 	}
 	s := &store.Settlement{Shard: o.no, Epoch: o.epoch, Plan: o.ledger.Plan(o.clock.now(), most)}
@@ -81,6 +81,8 @@ func (o *owner) settlement(most int) *store.Settlement {
 	s.Acks, o.acks = o.acks[:n:n], o.acks[n:]
 	n = min(most, len(o.fails))
 	s.Fails, o.fails = o.fails[:n:n], o.fails[n:]
+	n = min(most, len(o.deads))
+	s.Deads, o.deads = o.deads[:n:n], o.deads[n:]
 	return s
 }
 
@@ -116,6 +118,7 @@ func (o *owner) unsettle(s *store.Settlement) {
 	ds := o.ledger.SettleFailed(s.Plan)
 	o.acks = append(s.Acks, o.acks...)
 	o.fails = append(s.Fails, o.fails...)
+	o.deads = append(s.Deads, o.deads...)
 	o.mu.Unlock()
 	o.hub.offer(o.flights(ds))
 }
@@ -126,14 +129,18 @@ func (o *owner) settled(s *store.Settlement) {
 	o.metrics.batchRows.WithLabelValues("pending").Observe(float64(len(s.Plan.Pending)))
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	acks, fails := o.ledger.SettleDone(s.Plan)
-	o.acks = append(o.acks, acks...)
-	o.fails = append(o.fails, fails...)
+	late := o.ledger.SettleDone(s.Plan)
+	o.acks = append(o.acks, late.Acks...)
+	o.fails = append(o.fails, late.Fails...)
+	o.deads = append(o.deads, late.Dead...)
 	for _, r := range s.Plan.Pending {
 		o.hint(r.Group, r.NextAt)
 	}
 	for _, a := range s.Acks {
 		o.written = append(o.written, flightGroup{a.Pos, a.Group})
+	}
+	for _, d := range s.Deads {
+		o.written = append(o.written, flightGroup{d.Pos, d.Group})
 	}
 	for _, r := range s.Fails {
 		o.written = append(o.written, flightGroup{r.Pos, r.Group})
@@ -194,12 +201,12 @@ func (o *owner) park(flying []*flight) {
 func (o *owner) everything() *store.Settlement {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.ledger.Len()+len(o.acks)+len(o.fails) == 0 {
+	if o.ledger.Len()+len(o.acks)+len(o.fails)+len(o.deads) == 0 {
 		return nil
 	}
-	s := &store.Settlement{Shard: o.no, Epoch: o.epoch, Acks: o.acks, Fails: o.fails,
+	s := &store.Settlement{Shard: o.no, Epoch: o.epoch, Acks: o.acks, Fails: o.fails, Deads: o.deads,
 		Plan: o.ledger.Plan(o.clock.now()+2*settleAfter.Microseconds(), settleBatch)}
-	o.acks, o.fails = nil, nil
+	o.acks, o.fails, o.deads = nil, nil, nil
 	return s
 }
 

@@ -14,6 +14,12 @@
 //   - A message is settled by one transaction. Until then no row but the message itself
 //     exists, so a new owner can tell: a message with any pending or dead-letter row is
 //     settled; one with neither is exchanged again.
+//   - A delivery that ended in a dead letter while others of its message were still open is
+//     kept in memory until they have an outcome, or are overdue: its row alone would say that
+//     the whole message is settled.
+//   - The last row of a message, pending or dead letter, and the message go in one
+//     transaction. So nothing may change the rows of one position beside it: acks, dead letters,
+//     redrive and purge are all the owner's, one after another.
 //   - An ack for a position that was not paged in yet is ignored: its message may still be
 //     owed to other groups, and nothing in the store says so.
 //   - Every settling transaction compares the registry version it exchanged by with the one

@@ -36,12 +36,15 @@ const (
 	Unpaged
 )
 
+// NoAck is the error of an attempt that was not acknowledged within its ack wait.
+const NoAck = "no acknowledgement in time"
+
 // The life of a target:
 //
 //	open ----> running ----> acked
-//	  |           |
-//	  v           v
-//	deferred    failed
+//	  |         |     |
+//	  v         |     v
+//	deferred <--+   failed, dead
 //
 // An ack is taken in every state.
 type state uint8
@@ -50,7 +53,8 @@ const (
 	open     state = iota // not sent yet
 	running               // sent; at is the end of the ack wait
 	failed                // nacked or timed out; at is the next attempt
-	deferred              // the group has nobody connected
+	deferred              // nothing was sent, and nobody is there to send to
+	dead                  // ended without an ack, for good
 	acked
 )
 
@@ -60,6 +64,7 @@ type target struct {
 	at       int64
 	attempts int
 	err      string
+	reason   string // of dead
 }
 
 type entry struct {
@@ -242,6 +247,15 @@ func (l *Ledger) Defer(pos Pos, group int32) {
 	})
 }
 
+// Unsent notes that a running delivery never left: it was no attempt, and nobody is there to send to.
+func (l *Ledger) Unsent(pos Pos, group int32) {
+	l.outcome(pos, group, func(t *target) {
+		if t.state == running {
+			t.state, t.at, t.attempts = deferred, 0, 0
+		}
+	})
+}
+
 // Ack notes that the group is done with the message.
 func (l *Ledger) Ack(pos Pos, group int32) Place {
 	return l.outcome(pos, group, func(t *target) { t.state = acked })
@@ -252,6 +266,15 @@ func (l *Ledger) Fail(pos Pos, group int32, nextAt int64, err string) Place {
 	return l.outcome(pos, group, func(t *target) {
 		if t.state == running {
 			t.state, t.at, t.err = failed, nextAt, err
+		}
+	})
+}
+
+// Dead notes that the running delivery ended without an ack and is not tried again.
+func (l *Ledger) Dead(pos Pos, group int32, reason, err string) Place {
+	return l.outcome(pos, group, func(t *target) {
+		if t.state == running {
+			t.state, t.reason, t.err = dead, reason, err
 		}
 	})
 }

@@ -25,9 +25,14 @@ type rules struct {
 	oneAtATime   bool // never two transactions at once for one pos
 	versionCheck bool // settling compares the registry version
 	unpagedDrop  bool // an ack for a message not paged yet is dropped
+	together     bool // the dead letters of a message are inserted with its pending rows
+	ackDead      bool // an ack completes a dead letter too
+	pinned       bool // a purge keeps the message while any row of it is left
+	redriveWhole bool // a redrive is one transaction
+	fencedAdmin  bool // redrive and purge are fenced by the epoch
 }
 
-var allRules = rules{true, true, true, true, true, true}
+var allRules = rules{true, true, true, true, true, true, true, true, true, true, true}
 
 type key struct {
 	pos   Pos
@@ -46,6 +51,7 @@ type txn struct {
 	epoch  int64
 	insert bool
 	poss   []Pos
+	free   bool // not fenced
 	apply  func()
 	done   func()
 	failed func()
@@ -60,6 +66,7 @@ type broker struct {
 	txns        []*txn
 	todo        []Delivery   // exchanged, not delivered
 	acks        []Ack        // of settled messages, not written
+	deads       []DeadRow    // of pending rows, not written
 	busy        map[key]bool // pending rows being delivered or written
 	used        map[Pos]bool // positions given (without oneSlot)
 }
@@ -84,6 +91,7 @@ type model struct {
 	owed      map[Pos]map[int32]bool // groups in force from the acknowledgement on
 	clientAck map[key]bool
 	durable   map[key]bool // acks that committed
+	completed map[key]bool // rows that went by an ack
 	purged    map[key]bool
 	dropped   map[int32]bool
 	inFlight  []key
@@ -95,7 +103,7 @@ type model struct {
 func newModel(seed uint64, r rules) *model {
 	m := &model{r: rand.New(rand.NewPCG(seed, 1)), rules: r, version: 1, groups: []int32{1, 2},
 		msgs: map[Pos]*message.Message{}, pending: map[key]bool{}, dead: map[key]bool{},
-		owed: map[Pos]map[int32]bool{}, clientAck: map[key]bool{}, durable: map[key]bool{},
+		owed: map[Pos]map[int32]bool{}, clientAck: map[key]bool{}, durable: map[key]bool{}, completed: map[key]bool{},
 		purged: map[key]bool{}, dropped: map[int32]bool{}, faults: map[string]bool{}}
 	m.brokers = []*broker{{up: true}, {up: true}}
 	return m
@@ -114,6 +122,11 @@ func (b *broker) reset() { *b = broker{up: b.up, stopped: b.stopped} }
 // fenced is how a broker learns that the shard is not its own any more.
 func (m *model) fenced(b *broker) bool {
 	if b.epoch != m.epoch {
+		for _, t := range b.txns {
+			if t.free { // already on its way
+				t.apply()
+			}
+		}
 		b.reset()
 		return true
 	}
@@ -199,8 +212,11 @@ func (m *model) brokerActions(b *broker, add func(string, func())) {
 		} else {
 			writing++
 		}
+		if t.free && m.r.IntN(4) > 0 {
+			continue
+		}
 		add(fmt.Sprint("commit ", t.poss), func() {
-			if m.fenced(b) {
+			if !t.free && m.fenced(b) {
 				return
 			}
 			m.commit(t)
@@ -223,7 +239,20 @@ func (m *model) brokerActions(b *broker, add func(string, func())) {
 	if writing == 0 || !m.rules.oneAtATime {
 		add("settle", func() { m.settle(b) })
 		add("acks", func() { m.writeAcks(b) })
+		add("deads", func() { m.writeDeads(b) })
 		add("retry", func() { m.retry(b) })
+		if !m.final && len(m.dead) > 0 {
+			add("redrive", func() { m.redrive(b) })
+			if m.r.IntN(3) == 0 {
+				add("purge", func() { m.purge(b) })
+			}
+		}
+		if !m.rules.fencedAdmin && b.epoch != m.epoch { // else it seldom acts before it notices
+			for range 8 {
+				add("redrive late", func() { m.redrive(b) })
+				add("purge late", func() { m.purge(b) })
+			}
+		}
 	}
 	add("page", func() { m.page(b) })
 	add("due", func() { m.due(b) })
@@ -255,12 +284,6 @@ func (m *model) storeActions(add func(string, func()), rare func(float64) bool) 
 	for _, k := range keys(m.dead) {
 		if !free(k) {
 			continue
-		}
-		if rare(.2) {
-			add("redrive", func() { delete(m.dead, k); m.pending[k] = true })
-		}
-		if rare(.1) {
-			add("purge", func() { delete(m.dead, k); m.purged[k] = true; m.dropIfLast(k.pos) })
 		}
 		if m.dropped[k.group] {
 			add("sweep", func() { delete(m.dead, k); m.dropIfLast(k.pos) })
@@ -379,7 +402,7 @@ func (m *model) deliver(b *broker, i int) {
 	d := b.todo[i]
 	b.todo = slices.Delete(slices.Clone(b.todo), i, i+1)
 	k := key{d.Pos, d.Group}
-	what := m.r.IntN(4)
+	what := m.r.IntN(6)
 	if what == 3 && !m.final {
 		b.ledger.Defer(d.Pos, d.Group)
 		return
@@ -394,7 +417,37 @@ func (m *model) deliver(b *broker, i int) {
 		m.takeAck(b, k)
 	case what == 1:
 		b.ledger.Fail(d.Pos, d.Group, 1, "no")
+	case what == 4:
+		m.reject(b, k)
+	case what == 5:
+		b.ledger.Unsent(d.Pos, d.Group)
 	default:
+		m.clientAck[k] = true
+		m.inFlight = append(m.inFlight, k)
+	}
+}
+
+// reject ends a first delivery for good.
+func (m *model) reject(b *broker, k key) {
+	if b.ledger.Dead(k.pos, k.group, "rejected", "no") == Settled {
+		b.deads = append(b.deads, DeadRow{Pos: k.pos, Group: k.group})
+	}
+	m.ackAnyway(k)
+	if m.rules.together {
+		return
+	}
+	t := &txn{b: b, poss: []Pos{k.pos}, done: func() {}, failed: func() {}}
+	t.apply = func() {
+		if m.msgs[k.pos] != nil {
+			m.dead[k] = true
+		}
+	}
+	m.begin(t)
+}
+
+// ackAnyway lets an instance acknowledge late what another one, or itself, rejected.
+func (m *model) ackAnyway(k key) {
+	if m.r.IntN(2) == 0 {
 		m.clientAck[k] = true
 		m.inFlight = append(m.inFlight, k)
 	}
@@ -428,6 +481,9 @@ func (m *model) settle(b *broker) {
 	for _, r := range p.Pending {
 		t.poss = append(t.poss, r.Pos)
 	}
+	for _, r := range p.Dead {
+		t.poss = append(t.poss, r.Pos)
+	}
 	t.poss = append(t.poss, p.Undelay...)
 	ackedNow := map[key]bool{}
 	for _, e := range p.entries {
@@ -447,20 +503,24 @@ func (m *model) settle(b *broker) {
 		for _, r := range p.Pending {
 			m.pending[key{r.Pos, r.Group}] = true
 		}
+		for _, r := range p.Dead {
+			m.dead[key{r.Pos, r.Group}] = true
+		}
 		for k := range ackedNow {
 			m.durable[k] = true
 		}
 		m.settled = max(m.settled, p.Settled)
 	}
 	t.done = func() {
-		acks, _ := b.ledger.SettleDone(p)
-		b.acks = append(b.acks, acks...)
+		late := b.ledger.SettleDone(p)
+		b.acks = append(b.acks, late.Acks...)
+		b.deads = append(b.deads, late.Dead...)
 	}
 	t.failed = func() { b.todo = append(b.todo, b.ledger.SettleFailed(p)...) }
 	m.begin(t)
 }
 
-// writeAcks deletes pending rows that were acknowledged; the last one takes the message along.
+// writeAcks deletes rows that were acknowledged; the last one takes the message along.
 func (m *model) writeAcks(b *broker) {
 	if m.fenced(b) || len(b.acks) == 0 {
 		return
@@ -474,10 +534,15 @@ func (m *model) writeAcks(b *broker) {
 	t.apply = func() {
 		for _, a := range acks {
 			k := key{a.Pos, a.Group}
-			if _, ok := m.pending[k]; !ok && m.rules.unpagedDrop {
+			pending, dead := m.pending[k], m.dead[k]
+			if !pending && !dead && m.rules.unpagedDrop {
 				continue
 			}
 			delete(m.pending, k)
+			if m.rules.ackDead {
+				delete(m.dead, k)
+			}
+			m.completed[k] = pending || dead
 			m.durable[k] = true
 			m.dropIfLast(a.Pos)
 		}
@@ -485,6 +550,78 @@ func (m *model) writeAcks(b *broker) {
 	t.done = func() {}
 	t.failed = func() { b.acks = append(b.acks, acks...) }
 	m.begin(t)
+}
+
+// writeDeads makes dead letters of pending rows that are still there.
+func (m *model) writeDeads(b *broker) {
+	if m.fenced(b) || len(b.deads) == 0 {
+		return
+	}
+	deads := b.deads
+	b.deads = nil
+	t := &txn{b: b, done: func() {}}
+	for _, d := range deads {
+		t.poss = append(t.poss, d.Pos)
+	}
+	t.apply = func() {
+		for _, d := range deads {
+			if k := (key{d.Pos, d.Group}); m.pending[k] {
+				delete(m.pending, k)
+				m.dead[k] = true
+			}
+		}
+	}
+	t.failed = func() { b.deads = append(b.deads, deads...) }
+	m.begin(t)
+}
+
+// admin begins a redrive or a purge of one dead letter. What the transaction finds, it found at its begin.
+func (m *model) admin(b *broker, apply func(k key, last bool), done func(k key)) {
+	if m.rules.fencedAdmin && m.fenced(b) {
+		return
+	}
+	var free []key
+	for _, k := range keys(m.dead) {
+		if !m.rules.oneAtATime || !m.touched(b, k.pos) {
+			free = append(free, k)
+		}
+	}
+	if len(free) == 0 {
+		return
+	}
+	k := free[m.r.IntN(len(free))]
+	pending, dead := m.rows(k.pos)
+	if !m.rules.pinned {
+		pending = 0
+	}
+	m.begin(&txn{b: b, poss: []Pos{k.pos}, free: !m.rules.fencedAdmin,
+		apply: func() { apply(k, pending+dead == 1) }, done: func() { done(k) }, failed: func() {}})
+}
+
+// redrive makes a dead letter a pending row again.
+func (m *model) redrive(b *broker) {
+	m.admin(b, func(k key, _ bool) {
+		delete(m.dead, k)
+		if m.rules.redriveWhole {
+			m.pending[k] = true
+		}
+	}, func(k key) {
+		if m.rules.redriveWhole {
+			return
+		}
+		m.begin(&txn{b: b, poss: []Pos{k.pos}, apply: func() { m.pending[k] = true }, done: func() {}, failed: func() {}})
+	})
+}
+
+// purge deletes a dead letter, and the message with its last row.
+func (m *model) purge(b *broker) {
+	m.admin(b, func(k key, last bool) {
+		delete(m.dead, k)
+		m.purged[k] = true
+		if last {
+			delete(m.msgs, k.pos)
+		}
+	}, func(key) {})
 }
 
 // retry delivers one due pending row; the answer is acknowledge, fail or reject.
@@ -502,8 +639,15 @@ func (m *model) retry(b *broker) {
 		return
 	}
 	k := due[m.r.IntN(len(due))]
+	if m.msgs[k.pos] == nil {
+		m.fault("pending row without its message")
+		return
+	}
 	m.seen(b, k)
 	what := m.r.IntN(3)
+	if !m.rules.fencedAdmin && m.r.IntN(2) == 0 {
+		what = 2
+	}
 	if m.final || m.clientAck[k] {
 		what = 0
 	}
@@ -511,8 +655,11 @@ func (m *model) retry(b *broker) {
 		return
 	}
 	b.busy[k] = true
-	if what == 0 {
+	switch what {
+	case 0:
 		m.clientAck[k] = true
+	case 2:
+		m.ackAnyway(k)
 	}
 	_, otherDead := m.rows(k.pos)
 	otherPending, _ := m.rows(k.pos)
@@ -582,7 +729,7 @@ func (m *model) due(b *broker) {
 
 func (m *model) quiet() bool {
 	b := m.owner
-	if b == nil || !b.up || b.epoch != m.epoch || len(b.txns)+len(b.todo)+len(b.acks)+len(m.inFlight) > 0 || b.ledger.Len() > 0 {
+	if b == nil || !b.up || b.epoch != m.epoch || len(b.txns)+len(b.todo)+len(b.acks)+len(b.deads)+len(m.inFlight) > 0 || b.ledger.Len() > 0 {
 		return false
 	}
 	if _, _, need := b.ledger.Page(); need {
@@ -633,6 +780,9 @@ func (m *model) run(steps int) (faults map[string]bool) {
 		if m.msgs[k.pos] == nil {
 			m.fault("dead letter without its message")
 		}
+		if m.completed[k] {
+			m.fault("dead letter of an acknowledged delivery")
+		}
 	}
 	return m.faults
 }
@@ -676,11 +826,20 @@ func TestEachRuleIsLoadBearing(t *testing.T) {
 		"one transaction at a time for one position": func(r *rules) { r.oneAtATime = false },
 		"settling compares the registry version":     func(r *rules) { r.versionCheck = false },
 		"acks of messages not paged yet are dropped": func(r *rules) { r.unpagedDrop = false },
+		"dead letters go with the settling":          func(r *rules) { r.together = false },
+		"an ack completes a dead letter":             func(r *rules) { r.ackDead = false },
+		"pending rows pin a message against a purge": func(r *rules) { r.pinned = false },
+		"a redrive is one transaction":               func(r *rules) { r.redriveWhole = false },
+		"redrive and purge are fenced":               func(r *rules) { r.fencedAdmin = false },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := allRules
 			take(&r)
-			faults, m := schedules(t, 2000, r)
+			n := 2000
+			if !r.fencedAdmin {
+				n = 6000 // two brokers must meet at one dead letter
+			}
+			faults, m := schedules(t, n, r)
 			if faults == 0 {
 				t.Fatal("without this rule no schedule went wrong: the model does not see it")
 			}

@@ -11,6 +11,18 @@ type PendingRow struct {
 	Err      string
 }
 
+// A DeadRow is a delivery that ended without an acknowledgement and is not tried again.
+type DeadRow struct {
+	Pos   Pos
+	Group int32
+	// Reason is one word that says why it ended.
+	Reason string
+	// Attempts counts those begun.
+	Attempts int
+	// Err is the error of the last attempt.
+	Err string
+}
+
 // An Ack is a group's acknowledgement of a message that is settled.
 type Ack struct {
 	Pos   Pos
@@ -27,8 +39,10 @@ type Plan struct {
 	Delete []Pos
 	// Undelay are messages whose (pos, Delayed) row goes in this transaction.
 	Undelay []Pos
-	// Pending are all rows of the messages that some group has not.
+	// Pending and Dead are all rows of the messages that some group has not: they are
+	// inserted together.
 	Pending []PendingRow
+	Dead    []DeadRow
 	// Settled is the position up to which everything is settled once this commits.
 	Settled Pos
 
@@ -73,25 +87,36 @@ func (l *Ledger) planEntry(p *Plan, e *entry) {
 	if e.delayed {
 		p.Undelay = append(p.Undelay, e.pos)
 	}
-	owed := false
+	left := false
 	for _, t := range e.targets {
-		if t.state == acked {
+		switch t.state {
+		case acked:
 			continue
+		case dead:
+			p.Dead = append(p.Dead, deadRow(e.pos, t))
+		default:
+			p.Pending = append(p.Pending, pendingRow(e.pos, t))
 		}
-		owed = true
-		p.Pending = append(p.Pending, pendingRow(e.pos, t))
+		left = true
 	}
-	if !owed {
+	if !left {
 		p.Delete = append(p.Delete, e.pos)
 	}
 }
 
 func pendingRow(pos Pos, t target) PendingRow {
 	r := PendingRow{Pos: pos, Group: t.group, Attempts: t.attempts, Err: t.err}
-	if t.state == running || t.state == failed {
+	switch t.state {
+	case running:
+		r.NextAt, r.Err = t.at, NoAck
+	case failed:
 		r.NextAt = t.at
 	}
 	return r
+}
+
+func deadRow(pos Pos, t target) DeadRow {
+	return DeadRow{Pos: pos, Group: t.group, Reason: t.reason, Attempts: t.attempts, Err: t.err}
 }
 
 // settledAfter is the position below the first message that stays unsettled.
@@ -104,17 +129,31 @@ func (l *Ledger) settledAfter() Pos {
 	return l.tail
 }
 
-// SettleDone takes the plan's messages out. It returns what became of their deliveries
-// while the transaction ran: the rows just written are to be changed accordingly.
-func (l *Ledger) SettleDone(p *Plan) (acks []Ack, fails []PendingRow) {
+// A Late is what became of a plan's deliveries while its transaction ran: the rows just
+// written are to be changed accordingly.
+type Late struct {
+	Acks  []Ack
+	Fails []PendingRow
+	Dead  []DeadRow
+}
+
+// SettleDone takes the plan's messages out.
+func (l *Ledger) SettleDone(p *Plan) (late Late) {
 	for _, r := range p.Pending {
 		t := l.byPos[r.Pos].target(r.Group)
 		switch {
 		case t == nil:
 		case t.state == acked:
-			acks = append(acks, Ack{r.Pos, r.Group})
+			late.Acks = append(late.Acks, Ack{r.Pos, r.Group})
+		case t.state == dead:
+			late.Dead = append(late.Dead, deadRow(r.Pos, *t))
 		case t.state == failed && t.at != r.NextAt:
-			fails = append(fails, pendingRow(r.Pos, *t))
+			late.Fails = append(late.Fails, pendingRow(r.Pos, *t))
+		}
+	}
+	for _, r := range p.Dead {
+		if t := l.byPos[r.Pos].target(r.Group); t != nil && t.state == acked {
+			late.Acks = append(late.Acks, Ack{r.Pos, r.Group})
 		}
 	}
 	for _, e := range p.entries {
@@ -125,7 +164,7 @@ func (l *Ledger) SettleDone(p *Plan) (acks []Ack, fails []PendingRow) {
 	}
 	l.queue.trim()
 	l.due.trim()
-	return acks, fails
+	return late
 }
 
 // SettleFailed puts the plan's messages back after a rollback and returns what groups added

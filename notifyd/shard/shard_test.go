@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"notifymirror/notifyd/message"
 )
 
 func TestSlotGivesEachNumberOnceWithoutAGap(t *testing.T) {
@@ -104,5 +106,52 @@ func TestTheFirstBrokerTakesEverythingAtOnce(t *testing.T) {
 	leases := []Lease{{Shard: 0}, {Shard: 1}, {Shard: 2}}
 	if m := Balance("a", leases, nil, nil, 1); !slices.Equal(m.Take, []int{0, 1, 2}) {
 		t.Errorf("takes %v, want all: no other broker lives", m.Take)
+	}
+}
+
+// What happens to a delivery while the transaction that settles its message runs must
+// change the rows that it wrote.
+func TestOutcomesDuringSettlingChangeTheRowsJustWritten(t *testing.T) {
+	groups := []int32{1, 2, 3, 4}
+	l := NewLedger(0, 0, 5, 1, func(*message.Message) []int32 { return groups })
+	pos := At(1, 1)
+	l.Committed(0, []Stored{{pos, &message.Message{Topic: "t"}}}, false)
+	for _, g := range groups {
+		if !l.Sent(pos, g, 9) {
+			t.Fatalf("group %d: not sent", g)
+		}
+	}
+	l.Dead(pos, 1, "rejected", "bad address")
+	p := l.Plan(5, 10)
+	if want := []DeadRow{{pos, 1, "rejected", 1, "bad address"}}; !slices.Equal(p.Dead, want) {
+		t.Errorf("dead letters %+v, want %+v", p.Dead, want)
+	}
+	if want := []PendingRow{{pos, 2, 9, 1, NoAck}, {pos, 3, 9, 1, NoAck}, {pos, 4, 9, 1, NoAck}}; !slices.Equal(p.Pending, want) {
+		t.Errorf("pending rows %+v, want %+v", p.Pending, want)
+	}
+	l.Ack(pos, 1)
+	l.Dead(pos, 2, "rejected", "no such user")
+	l.Fail(pos, 3, 7, "busy")
+	late := l.SettleDone(p)
+	if want := []Ack{{pos, 1}}; !slices.Equal(late.Acks, want) {
+		t.Errorf("acks %+v, want %+v", late.Acks, want)
+	}
+	if want := []DeadRow{{pos, 2, "rejected", 1, "no such user"}}; !slices.Equal(late.Dead, want) {
+		t.Errorf("late dead letters %+v, want %+v", late.Dead, want)
+	}
+	if want := []PendingRow{{pos, 3, 7, 1, "busy"}}; !slices.Equal(late.Fails, want) {
+		t.Errorf("fails %+v, want %+v", late.Fails, want)
+	}
+}
+
+func TestADeliveryThatNeverLeftWasNoAttempt(t *testing.T) {
+	l := NewLedger(0, 0, 5, 1, func(*message.Message) []int32 { return []int32{1} })
+	pos := At(1, 1)
+	l.Committed(0, []Stored{{pos, &message.Message{Topic: "t"}}}, false)
+	l.Sent(pos, 1, 9)
+	l.Unsent(pos, 1)
+	p := l.Plan(0, 10)
+	if want := []PendingRow{{Pos: pos, Group: 1}}; !slices.Equal(p.Pending, want) {
+		t.Errorf("pending rows %+v, want %+v: due at once, no attempt", p.Pending, want)
 	}
 }

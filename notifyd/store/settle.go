@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 
@@ -15,18 +14,20 @@ import (
 // maxErrorBytes is how much of a delivery's error is kept.
 const maxErrorBytes = 1000
 
-// A Settlement is one transaction of a shard's settler. No position is in two of its parts.
+// A Settlement is one transaction of a shard's settler. No position of the plan is in another part.
 type Settlement struct {
 	Shard int
 	Epoch int64
 	// Plan settles messages from the owner's memory.
 	Plan *shard.Plan
-	// Acks are acknowledgements of settled messages: their pending rows go, and with the
-	// last row the message.
+	// Acks are acknowledgements of settled messages: their pending rows and dead letters go,
+	// and with the last row the message.
 	Acks []shard.Ack
 	// Fails are pending rows with their next attempt; a row that is gone, or has seen a
 	// later attempt, stays as it is.
 	Fails []shard.PendingRow
+	// Deads are pending rows that become dead letters; one that is gone stays so.
+	Deads []shard.DeadRow
 }
 
 // Settle runs a settlement in one transaction. It returns ErrVersion when the registry is
@@ -36,7 +37,9 @@ func (w *Writer) Settle(ctx context.Context, s *Settlement) (Fence, error) {
 	b.deleteSettled(s)
 	b.undelay(s)
 	b.insertPending(s)
+	b.insertDead(s)
 	b.failPending(s)
+	b.buryPending(s)
 	b.moveSettled(s)
 	if len(s.Acks) == 0 { // nothing has to be read
 		fence, err := w.once(ctx, s.Shard, guard{s.Epoch, s.Plan.Version}, &b)
@@ -51,7 +54,7 @@ func (w *Writer) Settle(ctx context.Context, s *Settlement) (Fence, error) {
 		if err := w.exec(ctx, b.text.String(), b.args...); err != nil {
 			return err
 		}
-		return w.ackPending(ctx, s)
+		return w.ackRows(ctx, s)
 	})
 }
 
@@ -75,12 +78,12 @@ func (b *statements) deleteSettled(s *Settlement) {
 
 func (b *statements) undelay(s *Settlement) {
 	if len(s.Plan.Undelay) > 0 {
-		b.deleteRows(s.Shard, shard.Delayed, slices.Sorted(slices.Values(s.Plan.Undelay)))
+		b.deleteRows(schema.Pending(s.Shard), shard.Delayed, slices.Sorted(slices.Values(s.Plan.Undelay)))
 	}
 }
 
-func (b *statements) deleteRows(no int, group int32, poss []shard.Pos) {
-	b.add(deleteByPos(schema.Pending(no), poss, " AND t.group_id = ?"), group)
+func (b *statements) deleteRows(table string, group int32, poss []shard.Pos) {
+	b.add(deleteByPos(table, poss, " AND t.group_id = ?"), group)
 }
 
 func byPosition(a, b shard.PendingRow) int {
@@ -107,88 +110,17 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s, "")
 }
 
-// ackPending deletes acknowledged rows. It acts on rows that exist only: an ack says
+// ackRows deletes acknowledged rows. It acts on rows that exist only: an ack says
 // nothing about a message of which no row is there.
-func (w *Writer) ackPending(ctx context.Context, s *Settlement) error {
-	if len(s.Acks) == 0 {
-		return nil
-	}
+func (w *Writer) ackRows(ctx context.Context, s *Settlement) error {
 	acked := map[shard.Ack]bool{}
-	var poss []shard.Pos
 	for _, a := range s.Acks {
 		acked[a] = true
-		poss = append(poss, a.Pos)
 	}
-	slices.Sort(poss)
-	poss = slices.Compact(poss)
-	rows, err := w.pendingGroups(ctx, s.Shard, poss)
-	if err != nil {
-		return err
-	}
-	byGroup := map[int32][]shard.Pos{}
-	var last []shard.Pos
-	for _, pos := range poss {
-		left := 0
-		for _, g := range rows[pos] {
-			if acked[shard.Ack{Pos: pos, Group: g}] {
-				byGroup[g] = append(byGroup[g], pos)
-			} else {
-				left++
-			}
-		}
-		if left == 0 && len(rows[pos]) > 0 {
-			last = append(last, pos)
-		}
-	}
-	if last, err = w.withoutDeadLetter(ctx, s.Shard, last); err != nil {
-		return err
-	}
-	var b statements
-	for _, g := range slices.Sorted(maps.Keys(byGroup)) {
-		b.deleteRows(s.Shard, g, byGroup[g])
-	}
-	b.deleteMessages(s.Shard, last)
-	return w.exec(ctx, b.text.String(), b.args...)
-}
-
-// pendingGroups reads the groups that have a pending row, by position.
-func (w *Writer) pendingGroups(ctx context.Context, no int, poss []shard.Pos) (map[shard.Pos][]int32, error) {
-	rows, err := w.conn.QueryContext(ctx, "SELECT pos, group_id FROM "+schema.Pending(no)+" WHERE pos IN "+inList(poss))
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	out := map[shard.Pos][]int32{}
-	for rows.Next() {
-		var pos shard.Pos
-		var group int32
-		if err := rows.Scan(&pos, &group); err != nil {
-			return nil, err
-		}
-		out[pos] = append(out[pos], group)
-	}
-	return out, rows.Err()
-}
-
-// withoutDeadLetter keeps the positions of which no dead letter pins the message.
-func (w *Writer) withoutDeadLetter(ctx context.Context, no int, poss []shard.Pos) ([]shard.Pos, error) {
-	if len(poss) == 0 {
-		return nil, nil
-	}
-	rows, err := w.conn.QueryContext(ctx, "SELECT DISTINCT pos FROM "+schema.DeadLetter(no)+" WHERE pos IN "+inList(poss))
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	pinned := map[shard.Pos]bool{}
-	for rows.Next() {
-		var pos shard.Pos
-		if err := rows.Scan(&pos); err != nil {
-			return nil, err
-		}
-		pinned[pos] = true
-	}
-	return slices.DeleteFunc(poss, func(p shard.Pos) bool { return pinned[p] }), rows.Err()
+	_, err := w.dropRows(ctx, s.Shard, positions(s.Acks, func(a shard.Ack) shard.Pos { return a.Pos }), func(r row) bool {
+		return acked[shard.Ack{Pos: r.pos, Group: r.group}]
+	})
+	return err
 }
 
 func (b *statements) failPending(s *Settlement) {
