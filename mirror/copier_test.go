@@ -18,9 +18,13 @@ func soak() int {
 	return 1
 }
 
+// newRand is random; NOTIFY_SEED replays the seed of a failed run.
 func newRand(t *testing.T) *rand.Rand {
 	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	if n, err := strconv.ParseUint(os.Getenv("NOTIFY_SEED"), 10, 64); err == nil {
+		seed = n
+	}
+	t.Logf("NOTIFY_SEED=%d", seed)
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
