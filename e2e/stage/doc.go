@@ -8,9 +8,10 @@
 //	a.Kill()
 //
 // Files: build.go (the programs), stage.go (store and Kafka), program.go (one daemon's life),
-// command.go (programs that end by themselves), group.go and load.go (consumers and producers
-// that keep accounts), store.go, binlog.go and kafka.go (what the store and the mirror really
-// hold, the latter two read by clients that are not ours), wait.go (conditions with a deadline).
+// command.go (programs that end by themselves), api.go (the brokers' API without our client),
+// group.go and load.go (consumers and producers that keep accounts), store.go, binlog.go and
+// kafka.go (what the store and the mirror really hold, the latter two read by clients that are
+// not ours), wait.go (conditions with a deadline), random.go (seeds).
 //
 // Not obvious:
 //

@@ -2,32 +2,43 @@ package stage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Reader reads a topic of the mirror by franz-go, which is none of our clients: committed
+// Reader reads topics of the mirror by franz-go, which is none of our clients: committed
 // records only, every partition from its oldest.
 type Reader struct {
 	t      testing.TB
 	client *kgo.Client
-	topic  string
-	next   map[int32]int64 // behind what was read
+	topics []string
+	next   map[place]int64 // behind what was read
 	// Records so far, each partition's in order.
 	Records []*kgo.Record
 }
 
-// Mirror opens a reader of a notify topic's mirror. The topic need not exist yet.
-func (s *Stage) Mirror(topic string) *Reader {
+// A place is a partition of a topic.
+type place struct {
+	topic     string
+	partition int32
+}
+
+// Mirror opens a reader of the mirror of notify topics. They need not exist yet.
+func (s *Stage) Mirror(topics ...string) *Reader {
 	s.t.Helper()
-	name := s.Prefix + topic
+	names := make([]string, len(topics))
+	for i, topic := range topics {
+		names[i] = s.Prefix + topic
+	}
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(s.Kafka),
-		kgo.ConsumeTopics(name),
+		kgo.ConsumeTopics(names...),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(), // so that the end of the log is seen
@@ -39,7 +50,7 @@ func (s *Stage) Mirror(topic string) *Reader {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(client.Close)
-	return &Reader{t: s.t, client: client, topic: name, next: map[int32]int64{}}
+	return &Reader{t: s.t, client: client, topics: names, next: map[place]int64{}}
 }
 
 // Await reads until there are at least n records.
@@ -53,21 +64,37 @@ func (r *Reader) Await(n int, limit time.Duration) {
 	})
 }
 
-// Rest reads what is committed now to its end.
+// AwaitID reads until there is a record of a message.
+func (r *Reader) AwaitID(id string, limit time.Duration) {
+	r.t.Helper()
+	looked := 0
+	r.until(limit, func() error {
+		for ; looked < len(r.Records); looked++ {
+			if Header(r.Records[looked], "notify-id") == id {
+				return nil
+			}
+		}
+		return fmt.Errorf("message %s is not among %d records", id, looked)
+	})
+}
+
+// Rest reads what is committed now to its end. A topic that does not exist has nothing.
 func (r *Reader) Rest() {
 	r.t.Helper()
 	admin := kadm.NewClient(r.client)
-	ends, err := admin.ListCommittedOffsets(r.t.Context(), r.topic)
-	if err == nil {
-		err = ends.Error()
-	}
+	ends, err := admin.ListCommittedOffsets(r.t.Context(), r.topics...)
 	if err != nil {
-		r.t.Fatalf("ends of %s: %v", r.topic, err)
+		r.t.Fatalf("ends of %q: %v", r.topics, err)
 	}
+	ends.Each(func(end kadm.ListedOffset) {
+		if end.Err != nil && !errors.Is(end.Err, kerr.UnknownTopicOrPartition) {
+			r.t.Fatalf("end of %s: %v", end.Topic, end.Err)
+		}
+	})
 	r.until(time.Minute, func() error {
 		for _, end := range ends.Offsets().Sorted() {
-			if end.At > r.next[end.Partition] {
-				return fmt.Errorf("partition %d read to %d of %d", end.Partition, r.next[end.Partition], end.At)
+			if at := r.next[place{end.Topic, end.Partition}]; end.At > at {
+				return fmt.Errorf("%s/%d read to %d of %d", end.Topic, end.Partition, at, end.At)
 			}
 		}
 		return nil
@@ -84,13 +111,13 @@ func (r *Reader) until(limit time.Duration, enough func() error) {
 			return
 		}
 		if deadline.Err() != nil {
-			r.t.Fatalf("mirror topic %s: not within %s: %v", r.topic, limit, err)
+			r.t.Fatalf("mirror topics %q: not within %s: %v", r.topics, limit, err)
 		}
 		poll, stop := context.WithTimeout(deadline, time.Second)
 		fetches := r.client.PollFetches(poll)
 		stop()
 		fetches.EachRecord(func(rec *kgo.Record) {
-			r.next[rec.Partition] = rec.Offset + 1
+			r.next[place{rec.Topic, rec.Partition}] = rec.Offset + 1
 			if !rec.Attrs.IsControl() {
 				r.Records = append(r.Records, rec)
 			}
