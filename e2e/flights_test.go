@@ -111,7 +111,7 @@ func TestRealRecordsSurviveKillsOfBrokerAndMirror(t *testing.T) {
 
 // publish sends every record on one stream, and counts the answers.
 func publish(t *testing.T, c *client.Client, records []client.Message, acked *atomic.Int64) error {
-	p := c.NewPublisher(client.PublisherConfig{Idempotent: true})
+	p := c.NewPublisher(client.PublisherConfig{})
 	ran := make(chan error, 1)
 	go func() { ran <- p.Run(t.Context()) }()
 	for _, m := range records {

@@ -308,7 +308,7 @@ func (u *undecided) look() {
 	id := uuid.Must(uuid.NewV7()).String()
 	u.allow(id)
 	u.must[id] = true
-	if _, err := u.client.Publish(u.t.Context(), client.Message{ID: id, Topic: "orders"}, client.PublishOptions{Idempotent: true}); err != nil {
+	if _, err := u.client.Publish(u.t.Context(), client.Message{ID: id, Topic: "orders"}, client.PublishOptions{}); err != nil {
 		u.t.Fatal(err)
 	}
 	u.mirror.AwaitID(id, patience)

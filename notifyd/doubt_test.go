@@ -162,7 +162,7 @@ func TestAnOutcomeThatCannotBeLearnedIsUnknownNotFailed(t *testing.T) {
 		}
 	}
 	cut.armed.Store(cutAfter)
-	_, err := c.Publish(t.Context(), client.Message{Topic: "orders", Body: []byte("y")}, client.PublishOptions{})
+	_, err := c.Publish(t.Context(), client.Message{Topic: "orders", Body: []byte("y")}, client.PublishOptions{NoDedup: true})
 	var e *client.Error
 	if !errors.As(err, &e) || e.Reason != client.ReasonResultUnknown {
 		t.Fatalf("Publish = %v, want result unknown", err)

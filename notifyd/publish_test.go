@@ -98,7 +98,7 @@ func TestAnUnknownTopicIsRefusedWithTheCommandThatCreatesIt(t *testing.T) {
 // publisher runs a pipelined publisher until the test ends.
 func (s *stage) publisher(c *client.Client) *client.Publisher {
 	s.t.Helper()
-	p := c.NewPublisher(client.PublisherConfig{Idempotent: true})
+	p := c.NewPublisher(client.PublisherConfig{})
 	done := make(chan error, 1)
 	go func() { done <- p.Run(s.t.Context()) }()
 	s.t.Cleanup(func() { <-done })

@@ -88,7 +88,7 @@ func (a *app) publishOne(cmd *cobra.Command, f publishFlags, src *source) error 
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), a.timeout)
 	defer cancel()
-	r, err := c.Publish(ctx, m, client.PublishOptions{IdempotencyKey: f.idempotencyKey, Idempotent: true})
+	r, err := c.Publish(ctx, m, client.PublishOptions{IdempotencyKey: f.idempotencyKey})
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (a *app) publishMany(cmd *cobra.Command, f publishFlags, src *source) error
 	}
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
-	p := c.NewPublisher(client.PublisherConfig{Idempotent: true})
+	p := c.NewPublisher(client.PublisherConfig{})
 	ran := make(chan error, 1)
 	go func() { ran <- p.Run(ctx) }()
 	tally := newTally(a, src)

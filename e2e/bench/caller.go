@@ -40,7 +40,7 @@ func (b *bench) newCaller(addr string) (caller, error) {
 		return caller{}, err
 	}
 	return caller{close: c.Close, publish: func(ctx context.Context, m client.Message) error {
-		_, err := c.Publish(ctx, m, client.PublishOptions{})
+		_, err := c.Publish(ctx, m, client.PublishOptions{NoDedup: true})
 		return err
 	}}, nil
 }

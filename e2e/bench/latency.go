@@ -111,7 +111,7 @@ func (p *path) measure(ctx context.Context, b *bench, broker, kafka string) ([]n
 		return nil, err
 	}
 	defer reader.Close()
-	p.publisher = c.NewPublisher(client.PublisherConfig{})
+	p.publisher = c.NewPublisher(client.PublisherConfig{NoDedup: true})
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, work := errgroup.WithContext(stop)

@@ -95,7 +95,7 @@ func pipelined(ctx context.Context, addr string, n int, count *atomic.Int64) err
 		if err != nil {
 			return err
 		}
-		p := c.NewPublisher(client.PublisherConfig{Window: streamWindow, WindowBytes: streamWindow << 10})
+		p := c.NewPublisher(client.PublisherConfig{Window: streamWindow, WindowBytes: streamWindow << 10, NoDedup: true})
 		g.Go(func() error {
 			defer c.Close()
 			return p.Run(context.WithoutCancel(ctx))

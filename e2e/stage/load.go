@@ -57,7 +57,7 @@ func (s *Stage) Load(c *client.Client, topic string, producers int) *Load {
 }
 
 func (l *Load) produce(c *client.Client, producer int) {
-	p := c.NewPublisher(client.PublisherConfig{Idempotent: true, Window: 2048})
+	p := c.NewPublisher(client.PublisherConfig{Window: 2048})
 	ran := make(chan error, 1)
 	go func() { ran <- p.Run(l.ctx) }()
 	tick := time.NewTicker(loadTick)

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -21,8 +20,11 @@ import (
 // Config is a client's configuration; the zero value of each field is its default.
 type Config struct {
 	// Addrs are brokers, host:port. One that lives is enough: the others are found
-	// through it. Default 127.0.0.1:7700.
+	// through it, and used when it fails. Default 127.0.0.1:7700.
 	Addrs []string
+	// Refresh is how often the live brokers are listed while they are called.
+	// Default 30 s.
+	Refresh time.Duration
 	// Logger gets changes of state: attached, detached, reconnecting. Default: none.
 	Logger *slog.Logger
 	// Patience is how long a publish is tried again while no broker can be reached
@@ -47,6 +49,7 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	setDefault(&c.Refresh, 30*time.Second)
 	setDefault(&c.Patience, 30*time.Second)
 	setDefault(&c.RetryMin, 50*time.Millisecond)
 	setDefault(&c.RetryMax, 5*time.Second)
@@ -65,11 +68,10 @@ func setDefault[T comparable](v *T, d T) {
 
 // Client talks to the brokers of one cluster. It is safe for concurrent use.
 type Client struct {
-	cfg  Config
-	http *http.Client
-
-	mu    sync.Mutex
-	first int // index in Addrs of the broker that answered last
+	cfg     Config
+	dir     *directory
+	http    *http.Client
+	batches *http.Client // a batch's stream must not hold up the other calls
 }
 
 // New returns a client. Nothing is connected to until it is used. The error
@@ -81,22 +83,31 @@ func New(cfg Config) (*Client, error) {
 			return nil, fmt.Errorf("broker address %q: want host:port, such as 127.0.0.1:7700", a)
 		}
 	}
-	return &Client{cfg: cfg, http: newHTTPClient(cfg)}, nil
+	return &Client{
+		cfg: cfg, dir: &directory{configured: cfg.Addrs, refresh: cfg.Refresh},
+		http: newHTTPClient(cfg), batches: newHTTPClient(cfg),
+	}, nil
 }
 
-// Close drops idle connections. Publishers and Consumers close their own.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+// Close drops idle connections. Publishers, Consumers and CheckListeners close
+// their own.
+func (c *Client) Close() {
+	c.http.CloseIdleConnections()
+	c.batches.CloseIdleConnections()
+}
 
 // Publish stores one message and returns when it is durable. Errors are *Error:
-// with ReasonResultUnknown the message may be stored. An answer that promises
-// that nothing was stored and that a retry may help is retried for
-// Config.Patience; an unknown result only under an idempotency key.
+// with ReasonResultUnknown the message may be stored. Under an idempotency key,
+// which is the message's id unless opts says otherwise, all failures that a retry
+// may mend are retried for Config.Patience; without one, only those that promise
+// that nothing was stored. The answer's ID is set also beside an error: the same
+// message published again with that ID is no duplicate.
 func (c *Client) Publish(ctx context.Context, m Message, opts PublishOptions) (Published, error) {
 	req, err := publishRequest(m, opts)
 	if err != nil {
 		return Published{}, err
 	}
-	var out Published
+	out := Published{ID: req.GetMessage().GetId()}
 	again := func(e *Error) bool {
 		return e.Retryable || e.Reason == ReasonResultUnknown && req.GetIdempotencyKey() != ""
 	}
@@ -143,7 +154,7 @@ func publishError(err error) error {
 }
 
 func publishRequest(m Message, opts PublishOptions) (*notifyv1.PublishRequest, error) {
-	if opts.IdempotencyKey == "" && opts.Idempotent {
+	if opts.IdempotencyKey == "" && !opts.NoDedup {
 		if err := nameMessage(&m); err != nil {
 			return nil, err
 		}
@@ -206,7 +217,9 @@ func (c *Client) Brokers(ctx context.Context) ([]Broker, error) {
 	var out []Broker
 	err := c.anyBroker(ctx, func(addr string) error {
 		var err error
-		out, err = c.brokersKnownTo(ctx, c.http, addr)
+		if out, err = c.brokersKnownTo(ctx, c.http, addr); err == nil {
+			c.dir.set(addresses(out), time.Now())
+		}
 		return err
 	})
 	return out, err
@@ -237,26 +250,56 @@ func (c *Client) Admin(ctx context.Context, f func(notifyv1connect.AdminClient) 
 // first, while f returns that nothing reached the broker. After any other
 // failure that a retry may mend, the next call begins with the next address.
 func (c *Client) anyBroker(ctx context.Context, f func(addr string) error) error {
-	c.mu.Lock()
-	first := c.first
-	c.mu.Unlock()
+	c.refresh(ctx, c.http)
 	var err error
-	for i := range c.cfg.Addrs {
-		n := (first + i) % len(c.cfg.Addrs)
-		err = f(c.cfg.Addrs[n])
-		if errors.Is(err, ErrUnreachable) && isRetryable(err) && ctx.Err() == nil {
-			continue
-		}
+	for _, addr := range c.dir.order() {
+		err = f(addr)
 		var e *Error
-		if errors.As(err, &e) && !e.permanent() {
-			n++
+		if !errors.As(err, &e) || e.permanent() {
+			c.dir.worked(addr)
+			return err
 		}
-		c.mu.Lock()
-		c.first = n % len(c.cfg.Addrs)
-		c.mu.Unlock()
-		return err
+		c.dir.failed(addr)
+		if !e.unreachable || !e.Retryable || ctx.Err() != nil {
+			return err
+		}
 	}
 	return err
+}
+
+// refresh lists brokers when that is due. A broker that does not answer this does
+// not stop the call that it precedes.
+func (c *Client) refresh(ctx context.Context, h *http.Client) {
+	if !c.dir.take(time.Now()) {
+		return
+	}
+	one, cancel := context.WithTimeout(ctx, c.cfg.DialTimeout)
+	defer cancel()
+	if brokers, err := c.brokersKnownTo(one, h, c.dir.order()[0]); err == nil {
+		c.dir.set(addresses(brokers), time.Now())
+	}
+}
+
+// keepListed lists brokers every Refresh until ctx ends.
+func (c *Client) keepListed(ctx context.Context, h *http.Client) {
+	t := time.NewTicker(c.cfg.Refresh)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			c.refresh(ctx, h)
+		}
+	}
+}
+
+func addresses(brokers []Broker) []string {
+	out := make([]string, len(brokers))
+	for i, b := range brokers {
+		out[i] = b.Addr
+	}
+	return out
 }
 
 func (c *Client) messaging(h *http.Client, addr string) notifyv1connect.MessagingClient {

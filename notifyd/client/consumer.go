@@ -31,10 +31,17 @@ type ConsumerConfig struct {
 	Group string
 	// Instance names this process in listings. Default: host name and process id.
 	Instance string
-	// Handler handles one delivery. nil acknowledges; ErrUnsettled leaves the
-	// delivery to its deadline; any other error is a nack with its text as reason,
-	// and the broker delivers again after a backoff. Deliveries may repeat. The
-	// context ends when Run stops and Drain has passed. Required.
+	// Handler handles one delivery and returns what becomes of it:
+	//
+	//   - nil acknowledges: this group is done with the message;
+	//   - an error has it delivered again after the group's backoff;
+	//   - RetryAfter has it delivered again after a delay of the handler's choice;
+	//   - Reject makes it a dead letter at once;
+	//   - ErrUnsettled leaves it to its deadline.
+	//
+	// These may be anywhere in the error's chain; its text is the reason that the
+	// operator sees. Deliveries may repeat, so a handler must bear to see a message
+	// twice. The context ends when Run stops and Drain has passed. Required.
 	Handler func(context.Context, Delivery) error
 	// Concurrency is how many handlers run at once. Default 32.
 	Concurrency int
@@ -158,15 +165,13 @@ func (c *Consumer) handle(ctx context.Context) {
 		if !ok {
 			return
 		}
-		err := c.cfg.Handler(ctx, r.Delivery)
-		if errors.Is(err, ErrUnsettled) {
+		s, settled := settlementOf(r.token, c.cfg.Handler(ctx, r.Delivery))
+		if !settled {
 			continue
 		}
-		s := settlement{token: r.token}
-		if err != nil {
-			s.nack, s.reason = true, reasonText(err)
+		if s.nack {
 			c.mu.Lock()
-			c.reroute.sentNack(s.token, s.reason)
+			c.reroute.sentNack(s, 8192+4*c.cfg.Credit*len(c.attached))
 			c.mu.Unlock()
 		}
 		if !r.from.settle(s) {

@@ -44,7 +44,8 @@ func (s session) deliver(names ...string) error {
 	return s.Send(resp)
 }
 
-// settled is the tokens in frames until the client half-closes.
+// each gives f the settlements in frames until the client half-closes. What a nack
+// asks for stands before its reason.
 func (s session) each(f func(token string, nack bool, reason string)) error {
 	for {
 		req, err := s.Receive()
@@ -58,7 +59,14 @@ func (s session) each(f func(token string, nack bool, reason string)) error {
 			f(string(a), false, "")
 		}
 		for _, n := range req.GetNacks() {
-			f(string(n.GetToken()), true, n.GetReason())
+			reason := n.GetReason()
+			if n.GetDelayMs() > 0 {
+				reason = fmt.Sprintf("in %d ms: %s", n.GetDelayMs(), reason)
+			}
+			if n.GetReject() {
+				reason = "never: " + reason
+			}
+			f(string(n.GetToken()), true, reason)
 		}
 	}
 }
@@ -102,7 +110,7 @@ func TestConsumerAcksWhatIsHandledAndNacksWhatFailed(t *testing.T) {
 		if se.attach.GetAttach().GetGroup() != "g" || se.attach.GetCredit() == 0 {
 			return fmt.Errorf("attach frame %v", se.attach)
 		}
-		if err := se.deliver("good", "bad", "left"); err != nil {
+		if err := se.deliver("good", "bad", "left", "later", "never"); err != nil {
 			return err
 		}
 		return se.each(func(token string, nack bool, reason string) { settled <- s{token, reason, nack} })
@@ -115,6 +123,10 @@ func TestConsumerAcksWhatIsHandledAndNacksWhatFailed(t *testing.T) {
 			return errors.New("no such account")
 		case "left":
 			return client.ErrUnsettled
+		case "later":
+			return fmt.Errorf("bank: %w", client.RetryAfter(time.Minute, errors.New("closed")))
+		case "never":
+			return fmt.Errorf("order: %w", client.Reject(errors.New("not JSON")))
 		}
 		return nil
 	}})
@@ -124,11 +136,18 @@ func TestConsumerAcksWhatIsHandledAndNacksWhatFailed(t *testing.T) {
 	if got := await(t, "nack", settled); got != (s{"bad", "no such account", true}) {
 		t.Errorf("got %+v", got)
 	}
+	if got := await(t, "nack", settled); got != (s{"later", "in 60000 ms: bank: closed (retry after 1m0s)", true}) {
+		t.Errorf("got %+v", got)
+	}
+	if got := await(t, "nack", settled); got != (s{"never", "never: order: not JSON", true}) {
+		t.Errorf("got %+v", got)
+	}
 	if d := await(t, "delivery", handled); d.ID != "good" || d.Topic != "t" || d.Attempt != 1 || d.Broker != b.addr || d.Deadline.IsZero() {
 		t.Errorf("got %+v", d)
 	}
-	await(t, "delivery", handled)
-	await(t, "delivery", handled)
+	for range 4 {
+		await(t, "delivery", handled)
+	}
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +218,7 @@ func TestSettlementsThatABrokerMayNotTakeGoToTheOwner(t *testing.T) {
 		arrived()
 		// Not the owner yet: the first offers are refused too.
 		return se.each(func(token string, nack bool, reason string) {
-			if refusals.Add(1) <= 2 {
+			if refusals.Add(1) <= 3 {
 				_ = se.Send(&notifyv1.SubscribeResponse{NotOwner: [][]byte{[]byte(token)}})
 				return
 			}
@@ -213,7 +232,7 @@ func TestSettlementsThatABrokerMayNotTakeGoToTheOwner(t *testing.T) {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if err := se.deliver("done", "failed"); err != nil {
+		if err := se.deliver("done", "failed", "rejected"); err != nil {
 			return err
 		}
 		return se.each(func(token string, nack bool, reason string) {
@@ -222,13 +241,16 @@ func TestSettlementsThatABrokerMayNotTakeGoToTheOwner(t *testing.T) {
 	})}).start(t, "")
 	addrs = []string{old.addr, owner.addr}
 	stop := consume(t, fastClient(t, old.addr), client.ConsumerConfig{Handler: func(_ context.Context, d client.Delivery) error {
-		if d.ID == "failed" {
-			return errors.New("why")
+		switch d.ID {
+		case "failed":
+			return client.RetryAfter(time.Second, errors.New("why"))
+		case "rejected":
+			return client.Reject(errors.New("why"))
 		}
 		return nil
 	}})
-	got := map[string]bool{await(t, "settlement", settled): true, await(t, "settlement", settled): true}
-	if !got["donefalse"] || !got["failedtruewhy"] {
+	got := map[string]bool{await(t, "settlement", settled): true, await(t, "settlement", settled): true, await(t, "settlement", settled): true}
+	if !got["donefalse"] || !got["failedtruein 1000 ms: why (retry after 1s)"] || !got["rejectedtruenever: why"] {
 		t.Fatalf("owner got %v", got)
 	}
 	if err := stop(); err != nil {

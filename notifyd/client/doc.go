@@ -7,7 +7,8 @@
 //
 // Five ways in:
 //
-//   - Client.Publish stores one message and returns when it is durable.
+//   - Client.Publish stores one message and returns when it is durable,
+//     Client.PublishBatch many.
 //   - Publisher pipelines: many messages are on their way on one stream, results
 //     come back in order, and a broken stream is opened again and given the
 //     unanswered messages in the order they were first sent.
@@ -19,9 +20,9 @@
 //     broker, and is asked how local transactions ended whose decision never came.
 //
 // The path of a message through a Publisher is window.go (what is unanswered),
-// publisher.go (the API), pipe.go (one stream). That of a delivery is
+// publisher.go and batch.go (the API), pipe.go (one stream). That of a delivery is
 // attachment.go (one stream), queue.go (received, not begun), consumer.go
-// (handlers, discovery), outbox.go (settlements that wait to be sent),
+// (handlers), verdict.go (what they return), outbox.go (settlements that wait to be sent),
 // reroute.go (settlements that a broker could not take), credit.go (how many
 // deliveries may be under way). A transaction is transact.go (the helper),
 // transactional.go (its steps), decide.go (decisions in the background),
@@ -40,14 +41,16 @@
 // a unique key lets one of the two in, so a late local transaction fails. The
 // bank transfer in the examples does so.
 //
-// Not obvious:
+// # Not obvious
 //
 //   - There is no timer in batching. While one frame is being written, what
 //     arrives is queued, and the next frame takes all of it; an idle stream sends
 //     at once. Publishes and acks work the same way.
 //   - A stream that broke tells nothing about the messages that it had not
-//     answered. They are sent again; with Idempotent each carries its id as
-//     idempotency key, so that the broker recognises those it had stored.
+//     answered. They are sent again; each carries its id as idempotency key, unless
+//     NoDedup says otherwise, so that the broker recognises those it had stored.
+//   - Config.Addrs is where to begin: every Client lists the live brokers now and
+//     then, and goes to the next one when the one it uses fails (directory.go).
 //   - Acks are not acknowledged. One that is lost with its connection means one
 //     more delivery, never a lost message.
 //   - A broker that does not own a message's shard any more hands the ack back

@@ -15,7 +15,7 @@ func ExampleClient_Publish() {
 		return
 	}
 	defer c.Close()
-	r, err := c.Publish(context.Background(), client.Message{Topic: "orders", Key: "42", Body: []byte("hello")}, client.PublishOptions{Idempotent: true})
+	r, err := c.Publish(context.Background(), client.Message{Topic: "orders", Key: "42", Body: []byte("hello")}, client.PublishOptions{})
 	var refused *client.Error
 	switch {
 	case errors.As(err, &refused) && refused.Reason == client.ReasonTooLarge:

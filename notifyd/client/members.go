@@ -63,7 +63,7 @@ func (m *members) supervise(ctx, work context.Context) error {
 // wait blocks until every stream has ended.
 func (m *members) wait() { m.wg.Wait() }
 
-// list asks attached brokers, then the configured addresses, for the live ones.
+// list asks attached brokers, then the others known, for the live ones.
 func (m *members) list(ctx context.Context) bool {
 	for _, addr := range m.ask() {
 		one, cancel := context.WithTimeout(ctx, m.c.cfg.DialTimeout)
@@ -72,12 +72,9 @@ func (m *members) list(ctx context.Context) bool {
 		if err != nil || len(brokers) == 0 {
 			continue
 		}
-		listed := make([]string, 0, len(brokers))
-		for _, b := range brokers {
-			listed = append(listed, b.Addr)
-		}
+		m.c.dir.set(addresses(brokers), time.Now())
 		m.mu.Lock()
-		m.listed = listed
+		m.listed = addresses(brokers)
 		m.mu.Unlock()
 		return true
 	}
@@ -94,7 +91,7 @@ func (m *members) ask() []string {
 			out = append(out, addr)
 		}
 	}
-	for _, addr := range m.c.cfg.Addrs {
+	for _, addr := range m.c.dir.order() {
 		if !slices.Contains(out, addr) {
 			out = append(out, addr)
 		}

@@ -9,8 +9,8 @@ import (
 // Message is what a producer publishes and a consumer receives. The broker
 // checks the limits; they are in Error.Limit when one is exceeded.
 type Message struct {
-	// ID is a UUIDv7 in text form, the message's name. Empty at publish: the
-	// broker makes one.
+	// ID is a UUIDv7 in text form, the message's name. Empty at publish: one is
+	// made.
 	ID string
 	// Topic is 1 to 127 bytes of [A-Za-z0-9._-] and may not begin with "_".
 	Topic string
@@ -43,12 +43,15 @@ func messageFrom(m *notifyv1.Message) Message {
 type PublishOptions struct {
 	// IdempotencyKey makes a repeat with the same topic and key store nothing and
 	// return the first id, for the broker's dedup window (24 h by default). The
-	// same key with another content is refused with ReasonConflict. At most 255 bytes.
+	// same key with another content is refused with ReasonConflict. At most 255
+	// bytes. Default: the message's id, which is made here when it is empty, so
+	// that a retry after an unknown result is no duplicate.
 	IdempotencyKey string
-	// Idempotent uses the message's id as its idempotency key, and makes the id
-	// here when it is empty: a retry after an unknown result is then no duplicate.
-	// Ignored when IdempotencyKey is given.
-	Idempotent bool
+	// NoDedup publishes without an idempotency key unless one is given. It saves
+	// the store a row, kept for the dedup window, for each message. The price: an
+	// unknown result is not retried, and a message that is sent again because its
+	// answer was lost, by the caller or by a Publisher, may be stored twice.
+	NoDedup bool
 }
 
 // Published is the broker's answer: the message is durable.

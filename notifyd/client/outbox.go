@@ -8,9 +8,12 @@ import (
 
 // settlement is an ack or a nack on its way to a broker.
 type settlement struct {
-	token  []byte
-	nack   bool
-	reason string
+	token []byte
+	nack  bool
+	// Of a nack:
+	reason  string
+	delayMS uint32 // deliver again after this time; 0: after the group's backoff
+	reject  bool   // never deliver again
 }
 
 // outbox holds what is to be sent on one Subscribe stream: settlements, and a
@@ -78,7 +81,7 @@ func (o *outbox) next(n int) (frame *notifyv1.SubscribeRequest, taken []settleme
 	o.credit = 0
 	for _, s := range taken {
 		if s.nack {
-			frame.Nacks = append(frame.Nacks, &notifyv1.Nack{Token: s.token, Reason: s.reason})
+			frame.Nacks = append(frame.Nacks, &notifyv1.Nack{Token: s.token, Reason: s.reason, DelayMs: s.delayMS, Reject: s.reject})
 		} else {
 			frame.Acks = append(frame.Acks, s.token)
 		}

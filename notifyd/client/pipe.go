@@ -44,6 +44,9 @@ func (p *Publisher) stream(ctx context.Context, h *http.Client, addr string) (an
 			return answered, streamEnded(err)
 		}
 		n, err := p.answer(addr, resp.GetResults())
+		if answered == 0 && n > 0 {
+			p.c.dir.worked(addr) // not only when the stream ends
+		}
 		answered += n
 		if err != nil {
 			return answered, err

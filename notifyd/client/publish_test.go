@@ -76,7 +76,7 @@ func TestLostAnswerIsUnknownUnlessAnIdempotencyKeyAllowsARetry(t *testing.T) {
 			return &notifyv1.PublishResponse{Id: r.GetMessage().GetId(), Duplicate: true}, nil
 		}}).start(t, "")
 		c := newClient(t, client.Config{Addrs: []string{b.addr}, RetryMin: time.Millisecond})
-		r, err := c.Publish(t.Context(), client.Message{Topic: "t"}, client.PublishOptions{Idempotent: idempotent})
+		r, err := c.Publish(t.Context(), client.Message{Topic: "t"}, client.PublishOptions{NoDedup: !idempotent})
 		var e *client.Error
 		switch {
 		case idempotent:

@@ -22,9 +22,9 @@ type PublisherConfig struct {
 	// BatchMessages and BatchBytes bound one frame. Default 500 and 1 MiB.
 	BatchMessages int
 	BatchBytes    int
-	// Idempotent gives every message without an idempotency key its id as key.
-	// Without it, a message whose answer was lost with its stream may be stored twice.
-	Idempotent bool
+	// NoDedup is PublishOptions.NoDedup for every message: without an idempotency
+	// key, a message whose answer was lost with its stream may be stored twice.
+	NoDedup bool
 }
 
 func (c PublisherConfig) withDefaults() PublisherConfig {
@@ -39,7 +39,7 @@ func (c PublisherConfig) withDefaults() PublisherConfig {
 // order. Messages that one goroutine sends keep their order also over a broken
 // stream. Use it so:
 //
-//	p := c.NewPublisher(client.PublisherConfig{Idempotent: true})
+//	p := c.NewPublisher(client.PublisherConfig{})
 //	go p.Run(ctx)
 //	for _, m := range messages {
 //		err := p.Send(ctx, m, client.PublishOptions{}, func(r client.Published, err error) { ... })
@@ -71,7 +71,7 @@ func (c *Client) NewPublisher(cfg PublisherConfig) *Publisher {
 // order of messages, but for those that had to be sent again, and must be short;
 // done must not call Send.
 func (p *Publisher) Send(ctx context.Context, m Message, opts PublishOptions, done func(Published, error)) error {
-	opts.Idempotent = opts.Idempotent || p.cfg.Idempotent
+	opts.NoDedup = opts.NoDedup || p.cfg.NoDedup
 	req, err := publishRequest(m, opts)
 	if err != nil {
 		return err
@@ -131,6 +131,16 @@ func (p *Publisher) Close() {
 func (p *Publisher) Run(ctx context.Context) error {
 	h := newHTTPClient(p.c.cfg)
 	defer h.CloseIdleConnections()
+	listed, stop := context.WithCancel(ctx)
+	var listing sync.WaitGroup
+	listing.Go(func() { p.c.keepListed(listed, h) })
+	defer listing.Wait()
+	defer stop()
+	return p.runOn(ctx, h)
+}
+
+// runOn is Run on the connections of h.
+func (p *Publisher) runOn(ctx context.Context, h *http.Client) error {
 	err := p.run(ctx, h)
 	p.mu.Lock()
 	left := p.win.drop()

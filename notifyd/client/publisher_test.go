@@ -99,7 +99,7 @@ func TestPublisherSendsTheUnansweredAgainInOrderWithTheSameKeys(t *testing.T) {
 		}
 		return refusal(connect.CodeUnavailable, &notifyv1.ErrorDetail{Reason: client.ReasonBehindFailure, Message: "an earlier message failed", Retryable: true})
 	}}).start(t, "")
-	p := newClient(t, client.Config{Addrs: []string{b.addr}, RetryMin: time.Millisecond}).NewPublisher(client.PublisherConfig{Idempotent: true})
+	p := newClient(t, client.Config{Addrs: []string{b.addr}, RetryMin: time.Millisecond}).NewPublisher(client.PublisherConfig{})
 	out, err := sendAll(t, p, n)
 	if err != nil || len(out) != n {
 		t.Fatalf("%d outcomes, %v", len(out), err)
@@ -209,7 +209,7 @@ func TestFailedResultsAreSentAgainAndTheOthersStand(t *testing.T) {
 			<-ctx.Done() // the client leaves by itself
 			return ctx.Err()
 		}}).start(t, "")
-		p := newClient(t, client.Config{Addrs: []string{b.addr}, RetryMin: time.Millisecond}).NewPublisher(client.PublisherConfig{Idempotent: idempotent})
+		p := newClient(t, client.Config{Addrs: []string{b.addr}, RetryMin: time.Millisecond}).NewPublisher(client.PublisherConfig{NoDedup: !idempotent})
 		outcomes := map[int]error{}
 		for i := range 8 {
 			if err := p.Send(t.Context(), client.Message{Topic: "t", Body: fmt.Appendf(nil, "%d", i)}, client.PublishOptions{}, func(_ client.Published, err error) { outcomes[i] = err }); err != nil {

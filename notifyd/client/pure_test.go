@@ -1,6 +1,9 @@
 package client
 
 import (
+	"errors"
+	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"testing"
@@ -82,14 +85,15 @@ func TestRerouteReachesTheOwner(t *testing.T) {
 		r := newReroute()
 		now := time.Unix(0, 0)
 		brokers := []string{"a", "b", "c"}
-		r.sentNack([]byte("tok"), "why")
+		nack := settlement{token: []byte("tok"), nack: true, reason: "why", delayMS: 7, reject: true}
+		r.sentNack(nack, 1)
 		r.refused([]byte("tok"), "a", now)
 		taken := 0
 		step := func(owner string, attached []string) {
 			now = now.Add(time.Duration(rapid.IntRange(200, 700).Draw(t, "ms")) * time.Millisecond)
 			for broker, list := range r.due(attached, now) {
 				for _, s := range list {
-					if !s.nack || s.reason != "why" {
+					if !reflect.DeepEqual(s, nack) {
 						t.Fatalf("nack came back as %+v", s)
 					}
 					if broker == owner {
@@ -157,4 +161,81 @@ func TestBackoffGrowsWithJitterToItsBound(t *testing.T) {
 	if d := b.next(1); d != time.Second {
 		t.Fatalf("after many tries: %s", d)
 	}
+}
+
+func TestWhatAHandlerReturnsBecomesAckNackOrNothing(t *testing.T) {
+	why := errors.New("why")
+	nack := settlement{nack: true, reason: "why"}
+	for _, c := range []struct {
+		name string
+		err  error
+		want settlement
+		none bool
+	}{
+		{name: "nil", want: settlement{}},
+		{name: "error", err: why, want: nack},
+		{name: "unsettled", err: fmt.Errorf("later: %w", ErrUnsettled), none: true},
+		{name: "reject", err: Reject(why), want: settlement{nack: true, reason: "why", reject: true}},
+		{name: "reject for no reason", err: Reject(nil), want: settlement{nack: true, reason: "rejected", reject: true}},
+		{name: "wrapped reject", err: fmt.Errorf("order: %w", Reject(why)), want: settlement{nack: true, reason: "order: why", reject: true}},
+		{name: "retry after", err: RetryAfter(1500*time.Microsecond, why), want: settlement{nack: true, reason: "why (retry after 1.5ms)", delayMS: 2}},
+		{name: "wrapped retry after", err: fmt.Errorf("order: %w", RetryAfter(time.Second, nil)), want: settlement{nack: true, reason: "order: retry after 1s", delayMS: 1000}},
+		{name: "retry after nothing", err: RetryAfter(-1, why), want: settlement{nack: true, reason: "why (retry after -1ns)"}},
+		{name: "retry after years", err: RetryAfter(1<<62, nil), want: settlement{nack: true, reason: RetryAfter(1<<62, nil).Error(), delayMS: 24 * 60 * 60 * 1000}},
+		{name: "reject beside retry after", err: errors.Join(RetryAfter(time.Second, nil), Reject(why)), want: settlement{nack: true, reason: "retry after 1s\nwhy", reject: true}},
+	} {
+		c.want.token = []byte("tok")
+		got, settled := settlementOf([]byte("tok"), c.err)
+		if settled == c.none || settled && !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: got %+v, %v; want %+v", c.name, got, settled, c.want)
+		}
+	}
+	for _, err := range []error{Reject(why), RetryAfter(1, why)} {
+		if !errors.Is(err, why) {
+			t.Errorf("%T hides its reason", err)
+		}
+	}
+}
+
+// TestDirectoryBeginsWhereTheLastCallWorkedAndKnowsEveryAddressOnce: whatever calls
+// and lists say, an order holds each listed and configured address once.
+func TestDirectoryBeginsWhereTheLastCallWorkedAndKnowsEveryAddressOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		names := []string{"a", "b", "c", "d", "e"}
+		d := &directory{configured: []string{"a", "b"}, refresh: time.Second}
+		now := time.Unix(1000, 0)
+		if d.take(now) {
+			t.Fatal("lists before anything has answered")
+		}
+		known := []string{"a", "b"}
+		for range rapid.IntRange(1, 50).Draw(t, "steps") {
+			addr := rapid.SampledFrom(names).Draw(t, "address")
+			switch rapid.IntRange(0, 2).Draw(t, "step") {
+			case 0:
+				d.worked(addr)
+				if slices.Contains(known, addr) && d.order()[0] != addr {
+					t.Fatalf("%s worked, next call begins at %v", addr, d.order())
+				}
+				for d.take(now) {
+					if d.take(now) {
+						t.Fatal("two callers list at once")
+					}
+				}
+			case 1:
+				d.failed(addr)
+				if d.order()[0] == addr {
+					t.Fatalf("%s failed, next call begins at %v", addr, d.order())
+				}
+			case 2:
+				list := rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 5, rapid.ID[string]).Draw(t, "list")
+				d.set(list, now)
+				if len(list) > 0 {
+					known = slices.Compact(slices.Sorted(slices.Values(append(list, "a", "b"))))
+				}
+			}
+			if got := slices.Sorted(slices.Values(d.order())); !slices.Equal(got, known) {
+				t.Fatalf("order %v, known %v", got, known)
+			}
+		}
+	})
 }

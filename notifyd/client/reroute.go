@@ -18,7 +18,7 @@ type reroute struct {
 	keep, pause time.Duration
 	most        int // settlements kept
 	entries     map[string]*rerouted
-	nacks       map[string]string // reasons of recent nacks by token
+	nacks       map[string]settlement // recent nacks by token
 	nackOrder   []string
 }
 
@@ -32,18 +32,20 @@ type rerouted struct {
 func newReroute() *reroute {
 	return &reroute{
 		keep: 30 * time.Second, pause: 500 * time.Millisecond, most: 100_000,
-		entries: map[string]*rerouted{}, nacks: map[string]string{},
+		entries: map[string]*rerouted{}, nacks: map[string]settlement{},
 	}
 }
 
-// sentNack remembers a nack, so that its token alone brings it back.
-func (r *reroute) sentNack(token []byte, reason string) {
-	key := string(token)
+// sentNack remembers a nack, so that its token alone brings it back: a token that
+// is not known here is taken for an ack. most is above the number of deliveries
+// that brokers may have under way, hence of nacks that they may yet hand back.
+func (r *reroute) sentNack(s settlement, most int) {
+	key := string(s.token)
 	if _, ok := r.nacks[key]; !ok {
 		r.nackOrder = append(r.nackOrder, key)
 	}
-	r.nacks[key] = reason
-	if len(r.nackOrder) > 8192 {
+	r.nacks[key] = s
+	for len(r.nackOrder) > most {
 		delete(r.nacks, r.nackOrder[0])
 		r.nackOrder = r.nackOrder[1:]
 	}
@@ -51,9 +53,9 @@ func (r *reroute) sentNack(token []byte, reason string) {
 
 // refused notes that broker handed the token back.
 func (r *reroute) refused(token []byte, broker string, now time.Time) {
-	s := settlement{token: token}
-	if reason, ok := r.nacks[string(token)]; ok {
-		s.nack, s.reason = true, reason
+	s, ok := r.nacks[string(token)]
+	if !ok {
+		s = settlement{token: token}
 	}
 	r.entry(s, now).offered[broker] = true
 }

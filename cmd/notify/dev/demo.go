@@ -93,7 +93,7 @@ func (d *demo) run(ctx context.Context) error {
 		}
 		g.Go(func() error { return consumer.Run(ctx) })
 	}
-	p := d.client.NewPublisher(client.PublisherConfig{})
+	p := d.client.NewPublisher(client.PublisherConfig{NoDedup: true})
 	g.Go(func() error {
 		err := p.Run(ctx)
 		if ctx.Err() != nil {
