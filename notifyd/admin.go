@@ -53,10 +53,10 @@ func (v *view) subscriptionProto(s store.Subscription) *notifyv1.Subscription {
 
 // fresh reads the registry in force for a listing.
 func (b *Broker) fresh(ctx context.Context) (*view, error) {
-	if err := b.keeper.readRegistry(ctx); err != nil {
+	if err := b.main.readRegistry(ctx); err != nil {
 		return nil, rpcError(err)
 	}
-	return b.registry.load(), nil
+	return b.declared.load(), nil
 }
 
 // CreateTopic implements the API.
@@ -66,14 +66,14 @@ func (b *Broker) CreateTopic(ctx context.Context, req *connect.Request[notifyv1.
 		return nil, rpcError(err)
 	}
 	mirrored := t.Mirrored == nil || t.GetMirrored()
-	if err := b.keeper.st.CreateTopic(ctx, store.Topic{Name: t.GetName(), Mirrored: mirrored}); err != nil {
+	if err := b.main.st.CreateTopic(ctx, store.Topic{Name: t.GetName(), Mirrored: mirrored}); err != nil {
 		return nil, rpcError(err)
 	}
 	v, err := b.fresh(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&notifyv1.CreateTopicResponse{Topic: topicProto(v.Topics[t.GetName()])}), nil
+	return connect.NewResponse(&notifyv1.CreateTopicResponse{Topic: topicProto(v.Topics[t.GetName()]), StoresAway: b.spread(ctx)}), nil
 }
 
 // ListTopics implements the API.
@@ -149,13 +149,15 @@ func (b *Broker) GetGroup(ctx context.Context, req *connect.Request[notifyv1.Get
 		return nil, rpcError(unknownGroup(req.Msg.GetName()))
 	}
 	out := b.groupProto(v, g)
-	for _, o := range b.keeper.owned() {
-		n, err := b.keeper.st.CountPending(ctx, o.no, g.ID, countLimit)
-		if err != nil {
-			return nil, rpcError(err)
+	for _, k := range b.stores.all() {
+		for _, o := range k.owned() {
+			n, err := k.st.CountPending(ctx, o.no, g.ID, countLimit)
+			if err != nil {
+				return nil, rpcError(err)
+			}
+			out.Pending += uint64(n)
+			out.PendingTruncated = out.PendingTruncated || n == countLimit
 		}
-		out.Pending += uint64(n)
-		out.PendingTruncated = out.PendingTruncated || n == countLimit
 	}
 	return connect.NewResponse(&notifyv1.GetGroupResponse{Group: out}), nil
 }
@@ -171,7 +173,7 @@ func (b *Broker) AddSubscription(ctx context.Context, req *connect.Request[notif
 			return nil, rpcError(err)
 		}
 	}
-	created, err := b.keeper.st.AddSubscription(ctx, s.GetGroup(), s.GetTopic())
+	created, err := b.main.st.AddSubscription(ctx, s.GetGroup(), s.GetTopic())
 	if errors.Is(err, store.ErrNoTopic) {
 		return nil, rpcError(unknownTopic(s.GetTopic()))
 	}
@@ -182,7 +184,7 @@ func (b *Broker) AddSubscription(ctx context.Context, req *connect.Request[notif
 	if err != nil {
 		return nil, err
 	}
-	res := &notifyv1.AddSubscriptionResponse{GroupCreated: created}
+	res := &notifyv1.AddSubscriptionResponse{GroupCreated: created, StoresAway: b.spread(ctx)}
 	for _, x := range v.Subscriptions {
 		if x.Topic == s.GetTopic() && v.GroupNames[x.GroupID] == s.GetGroup() {
 			res.Subscription = v.subscriptionProto(x)
@@ -212,7 +214,7 @@ func (b *Broker) ListSubscriptions(ctx context.Context, req *connect.Request[not
 
 // ListBrokers implements the API.
 func (b *Broker) ListBrokers(ctx context.Context, _ *connect.Request[notifyv1.ListBrokersRequest]) (*connect.Response[notifyv1.ListBrokersResponse], error) {
-	live, err := b.keeper.st.Brokers(ctx, b.keeper.leaseTime())
+	live, err := b.main.st.Brokers(ctx, b.main.leaseTime())
 	if err != nil {
 		return nil, rpcError(err)
 	}
@@ -223,25 +225,37 @@ func (b *Broker) ListBrokers(ctx context.Context, _ *connect.Request[notifyv1.Li
 	return connect.NewResponse(res), nil
 }
 
-// ListShards implements the API.
+// ListShards implements the API. An outbox-only store that is away is not listed.
 func (b *Broker) ListShards(ctx context.Context, _ *connect.Request[notifyv1.ListShardsRequest]) (*connect.Response[notifyv1.ListShardsResponse], error) {
-	leases, now, err := b.keeper.st.Leases(ctx)
-	if err != nil {
-		return nil, rpcError(err)
-	}
-	settled, err := b.keeper.st.Settled(ctx)
-	if err != nil {
-		return nil, rpcError(err)
-	}
 	res := &notifyv1.ListShardsResponse{}
+	for _, k := range b.stores.all() {
+		shards, err := k.listShards(ctx)
+		if err != nil && k == b.main {
+			return nil, rpcError(err)
+		}
+		res.Shards = append(res.Shards, shards...)
+	}
+	return connect.NewResponse(res), nil
+}
+
+func (k *keeper) listShards(ctx context.Context) ([]*notifyv1.Shard, error) {
+	leases, now, err := k.st.Leases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	settled, err := k.st.Settled(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []*notifyv1.Shard
 	for _, l := range leases {
-		s := &notifyv1.Shard{Store: b.keeper.st.Name, Number: uint32(l.Shard), Epoch: l.Epoch, Settled: int64(settled[l.Shard])}
+		s := &notifyv1.Shard{Store: k.st.Name, Number: uint32(l.Shard), Epoch: l.Epoch, Settled: int64(settled[l.Shard])}
 		if !l.Free(now) {
 			s.Owner = l.Owner
 		}
-		o := b.keeper.owner(l.Shard)
+		o := k.owner(l.Shard)
 		s.Here = o != nil && o.epoch == l.Epoch
-		res.Shards = append(res.Shards, s)
+		list = append(list, s)
 	}
-	return connect.NewResponse(res), nil
+	return list, nil
 }

@@ -22,8 +22,8 @@ func (b *Broker) ListHalves(ctx context.Context, req *connect.Request[notifyv1.L
 	}
 	most := listLimit(req.Msg.GetLimit())
 	res := &notifyv1.ListHalvesResponse{}
-	for ; no < b.keeper.st.Shards; no++ {
-		halves, err := b.keeper.st.ListHalves(ctx, no, after, req.Msg.GetParkedOnly(), most-len(res.Halves)+1)
+	for ; no < b.main.st.Shards; no++ {
+		halves, err := b.main.st.ListHalves(ctx, no, after, req.Msg.GetParkedOnly(), most-len(res.Halves)+1)
 		if err != nil {
 			return nil, rpcError(err)
 		}
@@ -62,7 +62,7 @@ func readPlace(s string) (no int, after uuid.UUID, err error) {
 }
 
 func (b *Broker) halfProto(h store.Half) *notifyv1.Half {
-	storeID := uuid.MustParse(b.keeper.st.StoreID)
+	storeID := uuid.MustParse(b.main.st.StoreID)
 	out := &notifyv1.Half{Message: messageProto(h.Msg), Handle: handle{store: storeID, shard: h.Shard, id: h.Msg.ID}.encode(),
 		ProducerGroup: h.Group, CheckUrl: h.CheckURL, PreparedAtUs: h.Msg.BornAt, Checks: uint32(h.Checks), Parked: h.Parked}
 	if !h.Parked {
@@ -86,14 +86,14 @@ func (b *Broker) DecideHalf(ctx context.Context, req *connect.Request[notifyv1.D
 	default:
 		return nil, rpcError(&message.FieldError{Field: "decision", Rule: "must be commit or rollback"})
 	}
-	if len(b.keeper.owned()) == 0 {
+	if len(b.main.owned()) == 0 {
 		return nil, rpcError(newError(notifyv1.Reason_REASON_UNAVAILABLE, "this broker owns no shard now: ask another one"))
 	}
-	no, err := b.keeper.st.FindHalf(ctx, id)
+	no, err := b.main.st.FindHalf(ctx, id)
 	if err != nil && !errors.Is(err, store.ErrUnknownHalf) {
 		return nil, rpcError(err)
 	}
-	p, err := b.decide(ctx, handle{store: uuid.MustParse(b.keeper.st.StoreID), shard: no, id: id}, "", d)
+	p, err := b.decide(ctx, handle{store: uuid.MustParse(b.main.st.StoreID), shard: no, id: id}, "", d)
 	if err != nil {
 		return nil, rpcError(err)
 	}

@@ -15,36 +15,61 @@ import (
 
 // ListRejected implements the API.
 func (b *Broker) ListRejected(ctx context.Context, req *connect.Request[notifyv1.ListRejectedRequest]) (*connect.Response[notifyv1.ListRejectedResponse], error) {
-	after, err := int64(0), error(nil)
-	if req.Msg.GetAfter() != "" {
-		if after, err = strconv.ParseInt(req.Msg.GetAfter(), 10, 64); err != nil {
-			return nil, rpcError(&message.FieldError{Field: "after", Rule: "not what a list returned as next"})
-		}
-	}
-	most := listLimit(req.Msg.GetLimit())
-	rows, err := b.keeper.st.ListRejected(ctx, after, most+1)
+	name, after, err := afterRejected(req.Msg.GetAfter())
 	if err != nil {
 		return nil, rpcError(err)
 	}
+	most := listLimit(req.Msg.GetLimit())
 	res := &notifyv1.ListRejectedResponse{}
-	for i, r := range rows {
-		if i == most {
-			res.Next = strconv.FormatInt(rows[i-1].Seq, 10)
-			break
+	for _, k := range b.stores.all() {
+		if name != "" && k.st.Name != name {
+			continue
 		}
-		m := messageProto(r.Msg)
-		m.BornAtUs, m.Key = 0, strings.ToValidUTF8(m.Key, "\uFFFD")
-		res.Rejected = append(res.Rejected, &notifyv1.Rejected{Store: b.keeper.st.Name, Seq: r.Seq, Message: m, Reason: r.Reason, RejectedAtUs: r.RejectedAt})
+		name = ""
+		rows, err := k.st.ListRejected(ctx, after, most-len(res.Rejected)+1)
+		if err != nil {
+			return nil, rpcError(err)
+		}
+		after = 0
+		for _, r := range rows {
+			if len(res.Rejected) == most {
+				last := res.Rejected[most-1]
+				res.Next = last.Store + "/" + strconv.FormatInt(last.Seq, 10)
+				return connect.NewResponse(res), nil
+			}
+			res.Rejected = append(res.Rejected, rejectedProto(k.st.Name, r))
+		}
 	}
 	return connect.NewResponse(res), nil
 }
 
+// afterRejected reads what a list returned as next: a store's name and a seq in it.
+func afterRejected(after string) (name string, seq int64, err error) {
+	if after == "" {
+		return "", 0, nil
+	}
+	name, text, _ := strings.Cut(after, "/")
+	if seq, err = strconv.ParseInt(text, 10, 64); err != nil || name == "" {
+		return "", 0, &message.FieldError{Field: "after", Rule: "not what a list returned as next"}
+	}
+	return name, seq, nil
+}
+
+func rejectedProto(name string, r store.Rejected) *notifyv1.Rejected {
+	m := messageProto(r.Msg)
+	m.BornAtUs, m.Key = 0, strings.ToValidUTF8(m.Key, "\uFFFD")
+	return &notifyv1.Rejected{Store: name, Seq: r.Seq, Message: m, Reason: r.Reason, RejectedAtUs: r.RejectedAt}
+}
+
 // ResubmitRejected implements the API.
 func (b *Broker) ResubmitRejected(ctx context.Context, req *connect.Request[notifyv1.ResubmitRejectedRequest]) (*connect.Response[notifyv1.ResubmitRejectedResponse], error) {
-	if s := req.Msg.GetStore(); s != "" && s != b.keeper.st.Name {
-		return nil, rpcError(&message.FieldError{Field: "store", Rule: "no store has this name here"})
+	k := b.main
+	if s := req.Msg.GetStore(); s != "" {
+		if k = b.stores.byName(s); k == nil {
+			return nil, rpcError(&message.FieldError{Field: "store", Rule: "no store of this name is open here"})
+		}
 	}
-	err := b.keeper.st.Resubmit(ctx, req.Msg.GetSeq())
+	err := k.st.Resubmit(ctx, req.Msg.GetSeq())
 	if errors.Is(err, store.ErrNoRejected) {
 		return nil, rpcError(&message.FieldError{Field: "seq", Rule: "no rejected outbox row has it"})
 	}

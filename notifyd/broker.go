@@ -32,9 +32,10 @@ type Broker struct {
 	memory  *semaphore.Weighted // bytes of publishes that are not answered
 
 	// Set by Run before ready.
-	keeper   *keeper
+	main     *keeper // of the main store
 	forward  *forwarder
 	router   *router
+	stores   *storeSet
 	addr     atomic.Pointer[string]
 	ready    atomic.Bool
 	stopping chan struct{} // closed when streams have to end
@@ -53,10 +54,9 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 	if deps.Registerer == nil {
 		deps.Registerer = prometheus.NewRegistry()
 	}
-	clock := newStoreClock(time.Now())
-	c := &core{cfg: cfg, log: deps.Logger, metrics: newMetrics(deps.Registerer), clock: clock, registry: &registry{},
+	c := &core{cfg: cfg, log: deps.Logger, metrics: newMetrics(deps.Registerer), declared: &registry{},
 		commits:   newCommitGate(),
-		hub:       newHub(time.Duration(cfg.AckWait), clock),
+		hub:       newHub(time.Duration(cfg.AckWait), newClock(time.Now())),
 		producers: newProducers(),
 		retry:     retryPolicy{min: time.Duration(cfg.RetryMin), max: time.Duration(cfg.RetryMax)}}
 	networks, err := egress.ParseNetworks(cfg.CallbackNetworks)
@@ -66,7 +66,7 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 	c.callbacks = &callbacks{http: egress.NewGuard(networks).Client(callbackTimeout)}
 	deps.Registerer.MustRegister(newFlightCollector(c))
 	b := &Broker{core: c, version: deps.Version, memory: semaphore.NewWeighted(int64(cfg.PublishMemory)),
-		router: newRouter(), stopping: make(chan struct{})}
+		router: newRouter(), stores: newStoreSet(), stopping: make(chan struct{})}
 	c.decided, c.topic = b.decideAnywhere, b.findTopic
 	return b, nil
 }
@@ -74,17 +74,6 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 // Run serves until ctx is done, then hands its shards over and ends its streams. The schema
 // must be installed. It may be called once.
 func (b *Broker) Run(ctx context.Context) error {
-	name, address := b.cfg.store()
-	st, err := store.Open(ctx, name, address)
-	if err != nil {
-		return err
-	}
-	defer st.Close()
-	r, err := st.Registry(ctx)
-	if err != nil {
-		return fmt.Errorf("store %s: %w", name, err)
-	}
-	b.registry.offer(newView(r))
 	listener, err := net.Listen("tcp", b.cfg.Listen)
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", b.cfg.Listen, err)
@@ -94,13 +83,18 @@ func (b *Broker) Run(ctx context.Context) error {
 	if advertise == "" {
 		advertise = addr
 	}
-	b.keeper = newKeeper(b.core, st, store.Broker{ID: b.cfg.ID, Address: advertise, Version: b.version}, b.reroute)
-	b.forward = newForwarder(b.core, b.cfg.ID, b.keeper.peers)
+	self := store.Broker{ID: b.cfg.ID, Address: advertise, Version: b.version}
+	if err := b.openMain(ctx, self); err != nil {
+		listener.Close()
+		return err
+	}
+	defer b.main.st.Close()
+	b.forward = newForwarder(b.core, b.cfg.ID, b.main.peers)
 	b.addr.Store(&addr)
-	return b.serve(ctx, listener)
+	return b.serve(ctx, listener, self)
 }
 
-func (b *Broker) serve(ctx context.Context, listener net.Listener) error {
+func (b *Broker) serve(ctx context.Context, listener net.Listener, self store.Broker) error {
 	work, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	server := &http.Server{Handler: b.handler(), ReadHeaderTimeout: 10 * time.Second,
@@ -138,7 +132,9 @@ func (b *Broker) serve(ctx context.Context, listener net.Listener) error {
 		b.ready.Store(false)
 		return nil
 	})
-	err := b.keeper.run(keep, work)
+	var outboxes errgroup.Group
+	outboxes.Go(func() error { return b.runOutboxStores(keep, work, self) })
+	err := errors.Join(b.main.run(keep, work), outboxes.Wait())
 	close(b.stopping)
 	stop, cancel := context.WithTimeout(work, stopPatience)
 	defer cancel()
@@ -153,7 +149,7 @@ func (b *Broker) serve(ctx context.Context, listener net.Listener) error {
 // becomeReady waits until the broker knows who owns which shard.
 func (b *Broker) becomeReady(ctx context.Context) {
 	select {
-	case <-b.keeper.looked:
+	case <-b.main.looked:
 		b.ready.Store(true)
 		b.log.Info("broker ready", "id", b.cfg.ID, "address", b.Addr())
 	case <-ctx.Done():
@@ -191,7 +187,7 @@ func (b *Broker) reroute(ctx context.Context) {
 	b.routes.Lock()
 	defer b.routes.Unlock()
 	var sinks []sink
-	for _, o := range b.keeper.owned() {
+	for _, o := range b.main.owned() {
 		sinks = append(sinks, o)
 	}
 	if len(sinks) == 0 && ctx.Err() == nil {
@@ -217,18 +213,18 @@ func (b *Broker) forget(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		b.forgetAll(ctx, "forget_keys", most, b.keeper.st.ForgetKeys)
+		b.forgetAll(ctx, "forget_keys", most, b.main.st.ForgetKeys)
 		b.forgetAll(ctx, "forget_decisions", most, func(ctx context.Context, most int) (int64, error) {
-			return b.keeper.st.ForgetDecisions(ctx, decisionsKept.Microseconds(), most)
+			return b.main.st.ForgetDecisions(ctx, decisionsKept.Microseconds(), most)
 		})
 	}
 }
 
 func (b *Broker) forgetAll(ctx context.Context, op string, most int, some func(context.Context, int) (int64, error)) {
-	for b.keeper.owner(0) != nil && ctx.Err() == nil {
+	for b.main.owner(0) != nil && ctx.Err() == nil {
 		n, err := some(ctx, most)
 		if err != nil {
-			b.metrics.storeErrors.WithLabelValues(b.keeper.st.Name, op).Inc()
+			b.metrics.storeErrors.WithLabelValues(b.main.st.Name, op).Inc()
 		}
 		if err != nil || n < int64(most) {
 			return
@@ -239,13 +235,14 @@ func (b *Broker) forgetAll(ctx context.Context, op string, most int, some func(c
 // ErrNotReady is returned by Ready while the broker cannot serve.
 var ErrNotReady = errors.New("broker is not ready")
 
-// Ready returns nil while the broker serves and its store answers.
+// Ready returns nil while the broker serves and its main store answers. An outbox-only store
+// that is away shows in notify_store_up.
 func (b *Broker) Ready() error {
 	if !b.ready.Load() {
 		return fmt.Errorf("%w: starting or stopping", ErrNotReady)
 	}
-	if b.keeper.isAway() {
-		return fmt.Errorf("%w: store %s away", ErrNotReady, b.keeper.st.Name)
+	if b.main.isAway() {
+		return fmt.Errorf("%w: store %s away", ErrNotReady, b.main.st.Name)
 	}
 	return nil
 }

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// A storeClock tells the store's time between readings of it, by this machine's monotonic
-// clock: a wall clock that jumps here changes nothing.
-type storeClock struct {
+// A clock tells microseconds since 1970 UTC by this machine's monotonic clock: a wall clock
+// that jumps here changes nothing. That of a store is set by every reading of the store's own.
+type clock struct {
 	start  time.Time
-	offset atomic.Int64 // store's microseconds at start
+	offset atomic.Int64 // microseconds at start
 }
 
-func newStoreClock(now time.Time) *storeClock {
-	c := &storeClock{start: now}
+func newClock(now time.Time) *clock {
+	c := &clock{start: now}
 	c.offset.Store(now.UnixMicro())
 	return c
 }
 
-// set takes a reading of the store's clock, microseconds since 1970 UTC.
-func (c *storeClock) set(store int64) { c.offset.Store(store - time.Since(c.start).Microseconds()) }
+// set takes a reading of a store's clock.
+func (c *clock) set(store int64) { c.offset.Store(store - time.Since(c.start).Microseconds()) }
 
-// now is the store's time, microseconds since 1970 UTC.
-func (c *storeClock) now() int64 { return c.offset.Load() + time.Since(c.start).Microseconds() }
+// now is the time by the last reading.
+func (c *clock) now() int64 { return c.offset.Load() + time.Since(c.start).Microseconds() }

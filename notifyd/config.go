@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,7 +34,7 @@ type Config struct {
 	Advertise string `yaml:"advertise"`
 	// Insecure allows listening beyond loopback without authentication.
 	Insecure bool `yaml:"insecure"`
-	// Stores by name. Exactly one in this version.
+	// Stores by name; exactly one of them has the role main.
 	Stores map[string]StoreConfig `yaml:"stores"`
 	// AutoCreateTopics declares an unknown topic at its first publish.
 	AutoCreateTopics bool `yaml:"auto_create_topics"`
@@ -67,7 +69,18 @@ type Config struct {
 type StoreConfig struct {
 	// DSN in the form user:password@tcp(host:port)/schema.
 	DSN string `yaml:"dsn"`
+	// Role is RoleMain or RoleOutboxOnly. Default RoleMain.
+	Role string `yaml:"role"`
 }
+
+// Roles of stores.
+const (
+	// RoleMain is the store that takes what is published and prepared.
+	RoleMain = "main"
+	// RoleOutboxOnly is a store on an application's own database server: nothing comes into
+	// it but what the application inserts into its outbox.
+	RoleOutboxOnly = "outbox-only"
+)
 
 // Deps is what the broker is given to work with.
 type Deps struct {
@@ -149,8 +162,13 @@ func (c Config) check() (problems []error) {
 			bad("advertise", "%q is not host:port", c.Advertise)
 		}
 	}
-	if len(c.Stores) != 1 {
-		bad("stores", "%d are given; this version works with exactly one", len(c.Stores))
+	for _, name := range slices.Sorted(maps.Keys(c.Stores)) {
+		if r := c.Stores[name].Role; r != "" && r != RoleMain && r != RoleOutboxOnly {
+			bad("stores."+name+".role", "%q is not %s or %s", r, RoleMain, RoleOutboxOnly)
+		}
+	}
+	if n := len(c.Stores) - len(c.outboxStores()); n != 1 {
+		bad("stores", "%d have the role main; this version works with exactly one, and any number with the role outbox-only", n)
 	}
 	if c.MaxBodyBytes > 64<<20 {
 		bad("max_body", "%s is above 64MiB", c.MaxBodyBytes)
@@ -183,12 +201,25 @@ func (c Config) check() (problems []error) {
 
 var brokerID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// store is the one store.
-func (c Config) store() (name, dsn string) {
+// mainStore is the one store of that role.
+func (c Config) mainStore() (name, dsn string) {
 	for name, s := range c.Stores {
-		return name, s.DSN
+		if s.Role != RoleOutboxOnly {
+			return name, s.DSN
+		}
 	}
 	return "", ""
+}
+
+// outboxStores are the names of the stores with the role outbox-only, sorted.
+func (c Config) outboxStores() (names []string) {
+	for name, s := range c.Stores {
+		if s.Role == RoleOutboxOnly {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 func isLoopback(host string) bool {

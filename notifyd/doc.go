@@ -21,6 +21,11 @@
 // producer group (producers.go, checkback.go) or at a URL (callback.go). An outbox row is
 // what an application inserts in a transaction of its own; the owner of shard 0 relays it (relay.go).
 //
+// A broker works on several stores: the main one, into which messages are published, and any
+// number whose only source is their outbox. stores.go opens them, side.go is what the parts
+// that work on one of them share. All follow the registry of the main store, with its group ids, so
+// that a group gets the messages of all stores as one.
+//
 // lease.go holds the shards, doubt.go learns the outcome of a lost COMMIT. Package shard is the
 // pure core of all this, package store its SQL, package message what a message may be.
 //

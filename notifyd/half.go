@@ -108,7 +108,7 @@ func (b *Broker) decideRequest(ctx context.Context, req *notifyv1.DecideRequest,
 
 // decide takes a decision in any shard owned here. group "" is an operator.
 func (b *Broker) decide(ctx context.Context, h handle, group string, d store.Decision) (*publish, error) {
-	if h.store.String() != b.keeper.st.StoreID || h.shard >= b.keeper.st.Shards {
+	if h.store.String() != b.main.st.StoreID || h.shard >= b.main.st.Shards {
 		return nil, newError(notifyv1.Reason_REASON_UNKNOWN_HALF, "no such half message: its store is not of this cluster")
 	}
 	p := newPublish(store.Item{Decide: &store.Decide{Shard: h.shard, ID: h.id, Group: group, Decision: d}}, nil)
@@ -141,7 +141,7 @@ func (b *Broker) run(ctx context.Context, p *publish) (*owner, error) {
 
 // passOn returns a broker that owns shards when this one owns none, unless the call was passed on already.
 func (b *Broker) passOn(ctx context.Context, header http.Header) notifyv1connect.MessagingClient {
-	if len(b.keeper.owned()) > 0 || header.Get(forwardedHeader) != "" {
+	if len(b.main.owned()) > 0 || header.Get(forwardedHeader) != "" {
 		return nil
 	}
 	peer := b.forward.peer(ctx)

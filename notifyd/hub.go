@@ -9,13 +9,13 @@ import (
 // A hub holds the groups that this broker pushes to.
 type hub struct {
 	ackWait time.Duration
-	clock   *storeClock
+	clock   *clock
 
 	mu     sync.RWMutex
 	groups map[int32]*pushGroup
 }
 
-func newHub(ackWait time.Duration, clock *storeClock) *hub {
+func newHub(ackWait time.Duration, clock *clock) *hub {
 	return &hub{ackWait: ackWait, clock: clock, groups: map[int32]*pushGroup{}}
 }
 

@@ -16,8 +16,7 @@ import (
 // A keeper holds the broker's shards in one store: it renews leases, takes free shards up to
 // its share, hands over what is above it, and takes a shard again when an outcome is unknown.
 type keeper struct {
-	*core
-	st      *store.Store
+	*side
 	self    store.Broker
 	changed func(context.Context) // the set of owners changed
 	looked  chan struct{}         // closed after the first look at the leases
@@ -33,8 +32,8 @@ type keeper struct {
 	group errgroup.Group // running owners
 }
 
-func newKeeper(c *core, st *store.Store, self store.Broker, changed func(context.Context)) *keeper {
-	return &keeper{core: c, st: st, self: self, changed: changed, looked: make(chan struct{}),
+func newKeeper(s *side, self store.Broker, changed func(context.Context)) *keeper {
+	return &keeper{side: s, self: self, changed: changed, looked: make(chan struct{}),
 		owners: map[int]*owner{}, leaving: map[int]*owner{}}
 }
 

@@ -83,7 +83,7 @@ func newFlightCollector(c *core) *flightCollector {
 func (c *flightCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 
 func (c *flightCollector) Collect(ch chan<- prometheus.Metric) {
-	v := c.core.registry.load()
+	v := c.core.declared.load()
 	if v == nil {
 		return
 	}

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
 	"notifymirror/notifyd/shard"
@@ -24,8 +23,7 @@ type core struct {
 	cfg       Config
 	log       *slog.Logger
 	metrics   *metrics
-	clock     *storeClock
-	registry  *registry
+	declared  *registry // of the main store
 	commits   *commitGate
 	hub       *hub
 	producers *producers
@@ -47,11 +45,9 @@ func (c *core) deliveryFull() bool { return c.unsettledBytes.Load() > int64(c.cf
 // the relay empties the outbox (relay.go). It ends when it is fenced, when a
 // transaction's outcome is unknown, or when it is asked to release the shard.
 type owner struct {
-	*core
-	st      *store.Store
-	storeID uuid.UUID
-	no      int
-	epoch   int64
+	*side
+	no    int
+	epoch int64
 
 	inserts, settles *store.Writer
 
@@ -109,9 +105,9 @@ type doubt struct {
 	rows  int
 }
 
-func newOwner(c *core, st *store.Store, no int, t store.Taken, v *view, inserts, settles *store.Writer) *owner {
+func newOwner(s *side, no int, t store.Taken, v *view, inserts, settles *store.Writer) *owner {
 	return &owner{
-		core: c, st: st, storeID: uuid.MustParse(st.StoreID), no: no, epoch: t.Epoch,
+		side: s, no: no, epoch: t.Epoch,
 		inserts: inserts, settles: settles,
 		queue: newBatchQueue(), relays: make(chan relayWork),
 		readWake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1),
@@ -209,7 +205,7 @@ func (o *owner) flights(ds []shard.Delivery) []*flight {
 }
 
 func (o *owner) flight(pos shard.Pos, group int32, attempt int) *flight {
-	return &flight{from: o, shard: o.no, pos: pos, group: group, attempt: attempt}
+	return &flight{from: o, pos: pos, group: group, attempt: attempt}
 }
 
 func (o *owner) token(f *flight) []byte {
@@ -217,14 +213,16 @@ func (o *owner) token(f *flight) []byte {
 }
 
 // sent implements source.
-func (o *owner) sent(fs []*flight, deadline int64) []*flight {
+func (o *owner) sent(fs []*flight, wait int64) []*flight {
 	leased := o.leased()
+	ackBy := o.clock.now() + wait
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	ok := fs[:0:0]
 	for _, f := range fs {
 		switch {
-		case leased && (f.retry || o.ledger.Sent(f.pos, f.group, deadline)):
+		case leased && (f.retry || o.ledger.Sent(f.pos, f.group, ackBy)):
+			f.ackBy = ackBy
 			ok = append(ok, f)
 		case f.retry:
 			delete(o.busy, flightGroup{f.pos, f.group})
@@ -273,20 +271,20 @@ const (
 )
 
 // ended counts an attempt that is over; failure is empty when it was acknowledged.
-func (c *core) ended(f *flight, failure string) {
-	group := c.registry.load().GroupNames[f.group]
-	c.metrics.attempts.WithLabelValues(f.msg.Topic, group, "grpc").Inc()
+func (o *owner) ended(f *flight, failure string) {
+	group := o.registry.load().GroupNames[f.group]
+	o.metrics.attempts.WithLabelValues(f.msg.Topic, group, "grpc").Inc()
 	reason := "nack"
 	switch failure {
 	case "":
-		c.metrics.latency.WithLabelValues(f.msg.Topic, group).Observe(float64(c.clock.now()-f.msg.BornAt) / 1e6)
+		o.metrics.latency.WithLabelValues(f.msg.Topic, group).Observe(float64(o.clock.now()-f.msg.BornAt) / 1e6)
 		return
 	case failedNoAck:
 		reason = "timeout"
 	case failedStreamEnded:
 		reason = "connect"
 	}
-	c.metrics.failures.WithLabelValues(f.msg.Topic, group, "grpc", reason).Inc()
+	o.metrics.failures.WithLabelValues(f.msg.Topic, group, "grpc", reason).Inc()
 }
 
 // ack notes that a group is done with a message. It reports false when the message was not

@@ -57,7 +57,7 @@ func overloaded(limit int64) *apiError {
 // refused counts a publish that was not stored and passes its error on.
 func (b *Broker) refused(req *notifyv1.PublishRequest, err error) error {
 	topic := req.GetMessage().GetTopic()
-	if _, ok := b.registry.load().Topics[topic]; !ok {
+	if _, ok := b.declared.load().Topics[topic]; !ok {
 		topic = ""
 	}
 	reason := "internal"
@@ -126,25 +126,25 @@ func fromRequest(req *notifyv1.PublishRequest) (*message.Message, error) {
 
 // findTopic finds a declared topic, declaring it first when the broker is configured to.
 func (b *Broker) findTopic(ctx context.Context, name string) (store.Topic, error) {
-	if t, ok := b.registry.load().Topics[name]; ok {
+	if t, ok := b.declared.load().Topics[name]; ok {
 		return t, nil
 	}
-	if err := b.keeper.readRegistry(ctx); err != nil {
+	if err := b.main.readRegistry(ctx); err != nil {
 		return store.Topic{}, err
 	}
-	if t, ok := b.registry.load().Topics[name]; ok {
+	if t, ok := b.declared.load().Topics[name]; ok {
 		return t, nil
 	}
 	if !b.cfg.AutoCreateTopics {
 		return store.Topic{}, unknownTopic(name)
 	}
-	if err := b.keeper.st.CreateTopic(ctx, store.Topic{Name: name, Mirrored: true}); err != nil && !errors.Is(err, store.ErrExists) {
+	if err := b.main.st.CreateTopic(ctx, store.Topic{Name: name, Mirrored: true}); err != nil && !errors.Is(err, store.ErrExists) {
 		return store.Topic{}, err
 	}
-	if err := b.keeper.readRegistry(ctx); err != nil {
+	if err := b.main.readRegistry(ctx); err != nil {
 		return store.Topic{}, err
 	}
-	if t, ok := b.registry.load().Topics[name]; ok {
+	if t, ok := b.declared.load().Topics[name]; ok {
 		return t, nil
 	}
 	return store.Topic{}, unknownTopic(name)

@@ -239,7 +239,7 @@ func (s *ledgerless) failed(f *flight, reason string) { s.note(f, reason) }
 // instance that had the credit for it.
 func TestEveryDeliveryOfAGroupHasOneEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		clock := newStoreClock(time.Now())
+		clock := newClock(time.Now())
 		g := newPushGroup(1, 5*time.Second, clock)
 		src := &ledgerless{end: map[*flight]string{}}
 		var instances []*instance
@@ -314,12 +314,16 @@ func TestEveryDeliveryOfAGroupHasOneEnd(t *testing.T) {
 	})
 }
 
+// newTestSide is the side of a store that is never connected to.
+func newTestSide() *side {
+	c := &core{metrics: newMetrics(prometheus.NewRegistry()), declared: &registry{}, hub: newHub(time.Second, newClock(time.Now()))}
+	return newSide(c, &store.Store{Name: "a", Info: schema.Info{StoreID: uuid.NewString()}}, "", time.Now())
+}
+
 func TestARowWrittenDuringAReadIsNotDeliveredAgain(t *testing.T) {
-	clock := newStoreClock(time.Now())
-	c := &core{metrics: newMetrics(prometheus.NewRegistry()), clock: clock, registry: &registry{}, hub: newHub(time.Second, clock)}
-	st := &store.Store{Name: "a", Info: schema.Info{StoreID: uuid.NewString()}}
+	side := newTestSide()
 	v := newView(&store.Registry{Version: 1})
-	o := newOwner(c, st, 0, store.Taken{Epoch: 1, Version: 1, Settled: shard.At(1, 5)}, v, nil, nil)
+	o := newOwner(side, 0, store.Taken{Epoch: 1, Version: 1, Settled: shard.At(1, 5)}, v, nil, nil)
 	row := store.Due{Pos: shard.At(1, 1), Msg: &message.Message{ID: uuid.New()}}
 	d := newDrain()
 	if n := len(o.retries(d, 1, []store.Due{row})); n != 1 {
@@ -341,13 +345,15 @@ func TestARowWrittenDuringAReadIsNotDeliveredAgain(t *testing.T) {
 }
 
 func TestAnAckForAMessageNotReadYetIsHandedBack(t *testing.T) {
-	clock := newStoreClock(time.Now())
-	c := &core{metrics: newMetrics(prometheus.NewRegistry()), clock: clock, registry: &registry{}, hub: newHub(time.Second, clock)}
-	st := &store.Store{Name: "a", Info: schema.Info{StoreID: uuid.NewString()}}
-	o := newOwner(c, st, 0, store.Taken{Epoch: 2, Version: 1}, newView(&store.Registry{Version: 1}), nil, nil)
-	k := newKeeper(c, st, store.Broker{}, nil)
+	side := newTestSide()
+	o := newOwner(side, 0, store.Taken{Epoch: 2, Version: 1}, newView(&store.Registry{Version: 1}), nil, nil)
+	k := newKeeper(side, store.Broker{}, nil)
 	k.owners[0] = o
-	con := &consumer{b: &Broker{core: c, keeper: k}, group: c.hub.group(1)}
+	b := &Broker{core: side.core, stores: newStoreSet()}
+	if err := b.stores.add(k); err != nil {
+		t.Fatal(err)
+	}
+	con := &consumer{b: b, group: side.hub.group(1)}
 	raw := token{store: o.storeID, pos: shard.At(1, 1), group: 1, attempt: 1}.encode()
 	refused, err := con.settle(&notifyv1.SubscribeRequest{Acks: [][]byte{raw}})
 	if err != nil || len(refused) != 1 {

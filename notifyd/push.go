@@ -15,9 +15,9 @@ const maxWaiting = 1000
 
 // A source is where a delivery comes from and where its outcome goes: a shard's owner.
 type source interface {
-	// sent tells that deliveries are on their way until deadline, and drops those that
-	// must not be pushed from here any more.
-	sent(ds []*flight, deadline int64) []*flight
+	// sent tells that deliveries are on their way and have wait (microseconds) for their
+	// acknowledgement, and drops those that must not be pushed from here any more.
+	sent(ds []*flight, wait int64) []*flight
 	// deferred tells that the group cannot take the deliveries now.
 	deferred(ds []*flight)
 	// failed tells that a pushed delivery ended without an acknowledgement.
@@ -26,15 +26,16 @@ type source interface {
 
 // A flight is one attempt of one delivery, from the group's queue to its outcome.
 type flight struct {
-	from     source
-	shard    int
-	pos      shard.Pos
-	group    int32
-	attempt  int
-	retry    bool // of a pending row
-	msg      *message.Message
-	token    []byte
-	queuedAt int64
+	from    source
+	pos     shard.Pos
+	group   int32
+	attempt int
+	retry   bool // of a pending row
+	msg     *message.Message
+	token   []byte
+	ackBy   int64 // by the store's clock, 0 before it was sent; its owner's lock guards it
+
+	queuedAt int64 // this and the rest by the group's clock, under its lock
 	deadline int64
 
 	inst   *instance
@@ -43,11 +44,11 @@ type flight struct {
 }
 
 type flightKey struct {
-	shard int
-	pos   shard.Pos
+	from source
+	pos  shard.Pos
 }
 
-func (f *flight) key() flightKey { return flightKey{f.shard, f.pos} }
+func (f *flight) key() flightKey { return flightKey{f.from, f.pos} }
 
 // An instance is one attached stream of a group. Its fields belong to the group's lock.
 type instance struct {
@@ -72,7 +73,7 @@ func (i *instance) free() int {
 type pushGroup struct {
 	id      int32
 	ackWait time.Duration
-	clock   *storeClock
+	clock   *clock
 
 	mu        sync.Mutex
 	instances []*instance
@@ -82,7 +83,7 @@ type pushGroup struct {
 	order     []*flight // in flight or done, by deadline
 }
 
-func newPushGroup(id int32, ackWait time.Duration, clock *storeClock) *pushGroup {
+func newPushGroup(id int32, ackWait time.Duration, clock *clock) *pushGroup {
 	return &pushGroup{id: id, ackWait: ackWait, clock: clock, flights: map[flightKey]*flight{}}
 }
 
@@ -181,9 +182,8 @@ func (g *pushGroup) pump() {
 		if len(assigned) == 0 {
 			return
 		}
-		deadline := now + g.ackWait.Microseconds()
 		for _, part := range bySource(assigned) {
-			g.launch(part, part[0].from.sent(part, deadline))
+			g.launch(part, part[0].from.sent(part, g.ackWait.Microseconds()))
 		}
 	}
 }

@@ -132,6 +132,9 @@ func (o *owner) judge(ctx context.Context, r *store.OutboxRow) (reason, err erro
 		return unknown, nil
 	}
 	r.Msg.Mirrored = topic.Mirrored
+	if _, here := o.registry.load().Topics[r.Msg.Topic]; err == nil && !here {
+		err = o.readRegistry(ctx) // declared, and not yet in force in this store
+	}
 	return nil, err
 }
 

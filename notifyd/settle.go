@@ -191,8 +191,8 @@ func (o *owner) park(flying []*flight) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, f := range flying {
-		if f.retry {
-			o.fails = append(o.fails, shard.PendingRow{Pos: f.pos, Group: f.group, NextAt: f.deadline, Attempts: f.attempt, Err: failedNoAck})
+		if f.retry && f.ackBy != 0 {
+			o.fails = append(o.fails, shard.PendingRow{Pos: f.pos, Group: f.group, NextAt: f.ackBy, Attempts: f.attempt, Err: failedNoAck})
 		}
 	}
 }

@@ -73,12 +73,12 @@ func (b *Broker) attach(ctx context.Context, stream *subscribeStream, first *not
 	if err != nil {
 		return nil, err
 	}
-	g, ok := b.registry.load().Groups[a.GetGroup()]
+	g, ok := b.declared.load().Groups[a.GetGroup()]
 	if !ok {
-		if err := b.keeper.readRegistry(ctx); err != nil {
+		if err := b.main.readRegistry(ctx); err != nil {
 			return nil, err
 		}
-		if g, ok = b.registry.load().Groups[a.GetGroup()]; !ok {
+		if g, ok = b.declared.load().Groups[a.GetGroup()]; !ok {
 			return nil, unknownGroup(a.GetGroup())
 		}
 	}
@@ -180,7 +180,7 @@ func (c *consumer) settle(req *notifyv1.SubscribeRequest) (refused [][]byte, err
 			refused = append(refused, raw)
 			continue
 		}
-		f := c.b.hub.group(t.group).finish(flightKey{t.shard, t.pos}, 0)
+		f := c.b.hub.group(t.group).finish(flightKey{o, t.pos}, 0)
 		switch {
 		case !o.ack(t.pos, t.group): // taken over just now, and not read yet: later
 			refused = append(refused, raw)
@@ -197,7 +197,7 @@ func (c *consumer) settle(req *notifyv1.SubscribeRequest) (refused [][]byte, err
 			refused = append(refused, n.GetToken())
 			continue
 		}
-		if f := c.b.hub.group(t.group).finish(flightKey{t.shard, t.pos}, t.attempt); f != nil {
+		if f := c.b.hub.group(t.group).finish(flightKey{o, t.pos}, t.attempt); f != nil {
 			o.failed(f, nackReason(n.GetReason()))
 		}
 	}
@@ -219,15 +219,18 @@ func (b *Broker) settler(raw []byte) (token, *owner, error) {
 	if err != nil {
 		return t, nil, &message.FieldError{Field: "token", Rule: err.Error()}
 	}
-	if t.store.String() != b.keeper.st.StoreID {
+	k := b.stores.byID(t.store)
+	if k == nil {
 		return t, nil, nil
 	}
-	return t, b.keeper.owner(t.shard), nil
+	return t, k.owner(t.shard), nil
 }
 
 // wakeReaders lets owners look for due rows: credit has become free.
 func (b *Broker) wakeReaders() {
-	for _, o := range b.keeper.owned() {
-		wake(o.readWake)
+	for _, k := range b.stores.all() {
+		for _, o := range k.owned() {
+			wake(o.readWake)
+		}
 	}
 }

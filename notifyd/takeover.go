@@ -108,25 +108,11 @@ func (k *keeper) take(ctx, work context.Context, no int, retake int64) (_ *owner
 			return nil, err
 		}
 	}
-	o := newOwner(k.core, k.st, no, t, k.registry.load(), inserts, settles)
+	o := newOwner(k.side, no, t, k.registry.load(), inserts, settles)
 	o.renewed(asked, k.leaseTime())
 	k.metrics.takeovers.WithLabelValues(k.st.Name).Inc()
 	k.log.Info("shard taken", "store", k.st.Name, "shard", no, "epoch", t.Epoch)
 	return o, nil
-}
-
-// readRegistry takes the registry in force if it is newer than the broker's copy.
-func (k *keeper) readRegistry(ctx context.Context) error {
-	version, err := k.st.RegistryVersion(ctx)
-	if err != nil || k.registry.load().Version >= version {
-		return err
-	}
-	r, err := k.st.Registry(ctx)
-	if err != nil {
-		return err
-	}
-	k.registry.offer(newView(r))
-	return nil
 }
 
 // handOver asks the owner of a shard to release it.

@@ -8,7 +8,7 @@ import (
 	"notifymirror/notifyd/schema/dsn"
 )
 
-// StoresHint says how the one store is named, behind what is wrong with the key stores.
+// StoresHint says how a store is named, behind what is wrong with the key stores.
 const StoresHint = ": write stores: {a: {dsn: " + dsn.Form + "}}, or set NOTIFY_STORES_A_DSN"
 
 // Settings are the keys that every daemon has beside its agent's own.

@@ -36,6 +36,7 @@ func (a *app) subAdd() *cobra.Command {
 				}
 				created := r.GetGroupCreated()
 				item := subJSON{Group: group, Topic: topic, CreatedAt: timeOrNil(r.GetSubscription().GetCreatedAtUs()), GroupCreated: &created}
+				a.sayAway(r.GetStoresAway())
 				return a.printOne(item, "group", group, "topic", topic, "group created", strconv.FormatBool(created))
 			})
 		}),

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -103,12 +104,20 @@ func (a *app) topicCreate() *cobra.Command {
 					return err
 				}
 				item := topicItem(r.Msg.GetTopic())
+				a.sayAway(r.Msg.GetStoresAway())
 				return a.printOne(item, "topic", item.Name, "mirrored", strconv.FormatBool(item.Mirrored))
 			})
 		}),
 	}
 	cmd.Flags().BoolVar(&noMirror, "no-mirror", false, "let the mirror pass its messages over")
 	return cmd
+}
+
+// sayAway tells where a change is not in force yet.
+func (a *app) sayAway(stores []string) {
+	if len(stores) > 0 {
+		a.say("not yet in force in %s: away now; it comes into force there when it is back", strings.Join(stores, ", "))
+	}
 }
 
 // admin calls f with the broker's administration.

@@ -28,14 +28,6 @@ func load(flags daemon.Flags) (config, error) {
 	return c, err
 }
 
-// store returns the store's name and configuration; a valid configuration has exactly one.
-func (c config) store() (string, notifyd.StoreConfig) {
-	for name, store := range c.Broker.Stores {
-		return name, store
-	}
-	return "", notifyd.StoreConfig{}
-}
-
 var storeName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
 
 // Validate implements daemon.Validator.

@@ -41,8 +41,8 @@ func TestReferenceConfigurationLoadsAndHoldsEveryKey(t *testing.T) {
 	if err := daemon.Load(path, nil, &c); err != nil {
 		t.Fatal(err)
 	}
-	if _, store := c.store(); store.DSN != "notify_broker:p@ss/word@tcp(127.0.0.1:3306)/notify" {
-		t.Errorf("dsn: %s", store.DSN)
+	if store := c.Broker.Stores["a"]; store.DSN != "notify_broker:p@ss/word@tcp(127.0.0.1:3306)/notify" || store.Role != notifyd.RoleMain {
+		t.Errorf("store: %+v", store)
 	}
 	defaults := notifyd.Config{
 		Listen: notifyd.DefaultListen, Stores: c.Broker.Stores, MaxBodyBytes: message.DefaultMaxBodyBytes,
@@ -67,7 +67,7 @@ func TestReferenceConfigurationLoadsAndHoldsEveryKey(t *testing.T) {
 func TestEveryProblemOfAConfigurationIsReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notifyd.yaml")
 	text := "id: a b\nlisten: 0.0.0.0:7700\nops_listen: ':7701'\nretry_min: 5s\nretry_max: 1s\nlog_level: loud\n" +
-		"max_body: 4MB\nstores: {'A B': {dsn: 'root:secret/x'}, b: {dsn: 'u@tcp(h:1)/s'}}\n"
+		"max_body: 4MB\nstores: {'A B': {dsn: 'root:secret/x'}, b: {dsn: 'u@tcp(h:1)/s'}, c: {dsn: 'u@tcp(h:1)/t', role: outbox}}\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestEveryProblemOfAConfigurationIsReported(t *testing.T) {
 		t.Fatalf("error %v", err)
 	}
 	for _, says := range []string{"id: ", "listen: ", "ops_listen: ", "retry_min: ", "log_level: ", path + `:7:11: max_body: "4MB": not a size`,
-		"stores: 2 are given", "stores.A B: ", "stores.A B.dsn: "} {
+		"stores: 3 have the role main", "stores.A B: ", `stores.c.role: "outbox" is not main or outbox-only`, "stores.A B.dsn: "} {
 		if !strings.Contains(err.Error(), "\n  "+says) {
 			t.Errorf("no line %q in\n%s", says, err)
 		}

@@ -102,7 +102,7 @@ func TestMigrateInstallsOnceWithTheNumberOfShardsAsked(t *testing.T) {
 	dsn := dbtest.Schema(t)
 	path := configured(t, dsn)
 	code, out, line := program("migrate", "--config", path, "--shards", "3")
-	if code != daemon.ExitOK || !strings.HasPrefix(out, "schema version 2, 3 shards, store ") {
+	if code != daemon.ExitOK || !strings.HasPrefix(out, "store a: schema version 2, 3 shards, id ") {
 		t.Fatalf("code %d, %q, %q", code, out, line)
 	}
 	if code, again, line := program("migrate", "--config", path); code != daemon.ExitOK || again != out {
@@ -147,6 +147,51 @@ func TestNotifydInstallsItsStoreAndOwnsEveryShard(t *testing.T) {
 	}
 	if n := held(); n != 0 {
 		t.Errorf("%d leases are held after a planned stop", n)
+	}
+}
+
+func TestAnApplicationsDatabaseBecomesAStoreByItsDSN(t *testing.T) {
+	mainDSN, shopDSN := dbtest.Schema(t), dbtest.Schema(t)
+	ops := freePort(t)
+	path := filepath.Join(t.TempDir(), "notifyd.yaml")
+	text := fmt.Sprintf("listen: 127.0.0.1:0\nops_listen: %s\nauto_create_topics: true\nstores:\n  a: {dsn: %q}\n  shop: {dsn: %q, role: outbox-only}\n"+
+		"  lost: {dsn: 'u@tcp(127.0.0.1:1)/s', role: outbox-only}\n", ops, mainDSN, shopDSN)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, line := program("migrate", "--config", path, "--shards", "2"); code != daemon.ExitUsage || !strings.Contains(line, "--store NAME") {
+		t.Errorf("shards of which store: code %d, %s", code, line)
+	}
+	if code, _, line := program("migrate", "--config", path, "--store", "x"); code != daemon.ExitUsage || !strings.Contains(line, `"lost" "shop"`) {
+		t.Errorf("a store that is not there: code %d, %s", code, line)
+	}
+	if code, out, line := program("migrate", "--config", path); code != daemon.ExitUnreachable || !strings.Contains(line, "store lost: ") ||
+		!strings.Contains(out, "store a: schema version 2, 8 shards") || !strings.Contains(out, "store shop: schema version 2, 1 shard,") {
+		t.Errorf("migrate: code %d, %s, %s", code, out, line)
+	}
+	shop := open(t, shopDSN)
+	exec(t, shop, "INSERT INTO outbox (id, topic, msg_key, headers, body) VALUES (UNHEX(REPLACE(UUID(), '-', '')), 'orders', '1', '', 'x')")
+	ctx, signal := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, daemon.Flags{Config: path, LogLevel: "error"}) }()
+	until(t, ended, func() bool {
+		var n int
+		if err := shop.QueryRow("SELECT COUNT(*) FROM outbox").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		code, _ := get(ops, "/readyz")
+		return n == 0 && code == http.StatusOK
+	})
+	signal()
+	if err := <-ended; err != nil {
+		t.Errorf("a planned stop ends with %v", err)
+	}
+}
+
+func TestTheSchemaIsPrintedWithoutAConfiguration(t *testing.T) {
+	code, out, line := program("migrate", "--print")
+	if code != daemon.ExitOK || !strings.Contains(out, "CREATE TABLE message_00 (") || strings.Contains(out, "message_01") {
+		t.Errorf("code %d, %s\n%s", code, line, out)
 	}
 }
 

@@ -23,6 +23,8 @@ var (
 	ErrCollides = errors.New(`"." and "_" are one to Kafka`)
 	// ErrNoTopic is returned when a topic is not declared.
 	ErrNoTopic = errors.New("topic is not declared")
+	// ErrForeign is returned when a store belongs to another registry.
+	ErrForeign = errors.New("a store serves one cluster; give this one a schema of its own")
 	// ErrBusy is returned when a registry change could not get the epoch rows: a writer holds one.
 	ErrBusy = errors.New("a writer holds the shard's epoch row; try again")
 )

@@ -115,13 +115,26 @@ func (r *Registry) readSubscriptions(ctx context.Context, tx *sql.Tx) error {
 // stopped in the middle of a transaction.
 const changePatience = 20 * time.Second
 
-// change runs a registry change and gives it the next version, under the epoch rows' locks,
-// so that it is in force in every shard when this returns.
+// change runs a registry change and gives it the next version.
 func (s *Store) change(ctx context.Context, body func(context.Context, *sql.Tx, int64) error) error {
+	return s.lockEpochs(ctx, func(ctx context.Context, tx *sql.Tx, now int64) error {
+		if err := body(ctx, tx, now); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "UPDATE epoch SET registry_version = registry_version + 1"); err != nil {
+			return fmt.Errorf("registry change: %w", err)
+		}
+		return nil
+	})
+}
+
+// lockEpochs runs a transaction under the epoch rows' locks, so that what it changes is in
+// force in every shard when this returns.
+func (s *Store) lockEpochs(ctx context.Context, body func(context.Context, *sql.Tx, int64) error) error {
 	ctx, cancel := context.WithTimeout(ctx, changePatience)
 	defer cancel()
 	for {
-		err := s.changeOnce(ctx, body)
+		err := s.lockEpochsOnce(ctx, body)
 		if !Retryable(err) {
 			return err
 		}
@@ -131,7 +144,7 @@ func (s *Store) change(ctx context.Context, body func(context.Context, *sql.Tx, 
 	}
 }
 
-func (s *Store) changeOnce(ctx context.Context, body func(context.Context, *sql.Tx, int64) error) error {
+func (s *Store) lockEpochsOnce(ctx context.Context, body func(context.Context, *sql.Tx, int64) error) error {
 	tx, err := s.takers.BeginTx(ctx, readCommitted())
 	if err != nil {
 		return fmt.Errorf("registry change: %w", err)
@@ -145,9 +158,6 @@ func (s *Store) changeOnce(ctx context.Context, body func(context.Context, *sql.
 	}
 	if err := body(ctx, tx, now); err != nil {
 		return err
-	}
-	if _, err := tx.ExecContext(ctx, "UPDATE epoch SET registry_version = registry_version + 1"); err != nil {
-		return fmt.Errorf("registry change: %w", err)
 	}
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("registry change: %w", err)

@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -13,8 +14,8 @@ import (
 )
 
 // install is version 1: all tables, then the first rows.
-func install(ctx context.Context, db *sql.DB, asked int) error {
-	shards, err := chooseShards(ctx, db, asked)
+func install(ctx context.Context, db *sql.DB, opts Options) error {
+	shards, err := chooseShards(ctx, db, opts)
 	if err != nil {
 		return err
 	}
@@ -55,17 +56,15 @@ func execute(ctx context.Context, db *sql.DB, statements []string) error {
 
 // chooseShards returns the number of shards: the store's own when an earlier run was cut
 // off after its rows were written, else what was asked for.
-func chooseShards(ctx context.Context, db *sql.DB, asked int) (int, error) {
+func chooseShards(ctx context.Context, db *sql.DB, opts Options) (int, error) {
 	info, err := schema.Read(ctx, db)
 	switch {
 	case err == nil:
-		return info.Shards, checkAsked(asked, info.Shards)
+		return info.Shards, checkAsked(opts.Shards, info.Shards)
 	case !errors.Is(err, schema.ErrNotInstalled) && !isCode(err, errNoSuchTable):
 		return 0, err
-	case asked == 0:
-		return schema.DefaultShards, nil
 	}
-	return asked, nil
+	return cmp.Or(opts.Shards, opts.Default, schema.DefaultShards), nil
 }
 
 // seed writes the first rows, in one transaction, where they are absent. The position is
@@ -86,6 +85,13 @@ func seed(ctx context.Context, db *sql.DB, shards int) error {
 	return tx.Commit()
 }
 
+// shardRows are the first rows of a shard.
+var shardRows = [...]string{
+	"INSERT INTO epoch (shard, epoch, registry_version) VALUES (?, 0, 1)",
+	"INSERT INTO lease (shard, epoch, owner, expires_at, connections) VALUES (?, 0, '', 0, '[]')",
+	"INSERT INTO settled (shard, pos) VALUES (?, 0)",
+}
+
 func insertRows(ctx context.Context, tx *sql.Tx, shards int, position string) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO store (one, id, shards, installed_at, installed_gtid)
 		VALUES (1, ?, ?, `+schema.NowMicros+`, ?) ON DUPLICATE KEY UPDATE one = one`,
@@ -101,12 +107,8 @@ func insertRows(ctx context.Context, tx *sql.Tx, shards int, position string) er
 		return err
 	}
 	for shard := range shards {
-		for _, statement := range []string{
-			"INSERT INTO epoch (shard, epoch, registry_version) VALUES (?, 0, 1) ON DUPLICATE KEY UPDATE shard = shard",
-			"INSERT INTO lease (shard, epoch, owner, expires_at, connections) VALUES (?, 0, '', 0, '[]') ON DUPLICATE KEY UPDATE shard = shard",
-			"INSERT INTO settled (shard, pos) VALUES (?, 0) ON DUPLICATE KEY UPDATE shard = shard",
-		} {
-			if _, err := tx.ExecContext(ctx, statement, shard); err != nil {
+		for _, statement := range shardRows {
+			if _, err := tx.ExecContext(ctx, statement+" ON DUPLICATE KEY UPDATE shard = shard", shard); err != nil {
 				return err
 			}
 		}

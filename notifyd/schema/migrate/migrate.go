@@ -26,10 +26,11 @@ const (
 
 // Options of a migration.
 type Options struct {
-	// Shards is the number of shards of a store that is made now; 0 means
-	// schema.DefaultShards. It is an error to ask for another number than an installed
-	// store has; 0 accepts any.
+	// Shards is the number of shards of a store that is made now; 0 means Default. It is an
+	// error to ask for another number than an installed store has; 0 accepts any.
 	Shards int
+	// Default is the number of shards for which none was asked; 0 means schema.DefaultShards.
+	Default int
 	// Logger gets one line per installed version; nil means none.
 	Logger *slog.Logger
 }
@@ -88,6 +89,9 @@ func MigrateDB(ctx context.Context, db *sql.DB, opts Options) (schema.Info, erro
 // right to create tables.
 func up(ctx context.Context, db *sql.DB, from int64, opts Options) error {
 	if from == 0 {
+		if err := checkOccupied(ctx, db); err != nil {
+			return err
+		}
 		if err := createVersionTable(ctx, db); err != nil {
 			return err
 		}
@@ -96,7 +100,7 @@ func up(ctx context.Context, db *sql.DB, from int64, opts Options) error {
 		goose.WithTableName(schema.TableVersion),
 		goose.WithDisableGlobalRegistry(true),
 		goose.WithGoMigrations(
-			version(1, func(ctx context.Context, db *sql.DB) error { return install(ctx, db, opts.Shards) }),
+			version(1, func(ctx context.Context, db *sql.DB) error { return install(ctx, db, opts) }),
 			version(2, addSettings)))
 	if err != nil {
 		return err
@@ -117,16 +121,51 @@ func version(n int64, make func(context.Context, *sql.DB) error) *goose.Migratio
 	return goose.NewGoMigration(n, &goose.GoFunc{RunDB: make}, &goose.GoFunc{Mode: goose.TransactionDisabled})
 }
 
+// checkOccupied refuses a schema with a table of a name that the store needs, unless an
+// earlier run made it: an application's own "outbox" would be taken for the store's.
+func checkOccupied(ctx context.Context, db *sql.DB) error {
+	statements, err := schema.Statements(schema.MaxShards)
+	if err != nil {
+		return err
+	}
+	ours := map[string]bool{}
+	for _, s := range statements {
+		name, _, _ := strings.Cut(strings.TrimPrefix(s, "CREATE TABLE IF NOT EXISTS "), " ")
+		ours[name] = true
+	}
+	rows, err := db.QueryContext(ctx, "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() ORDER BY table_name")
+	if err != nil {
+		return fmt.Errorf("tables of the schema: %w", err)
+	}
+	defer rows.Close()
+	var foreign error
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return fmt.Errorf("tables of the schema: %w", err)
+		}
+		switch {
+		case name == schema.TableVersion:
+			return nil
+		case ours[name] && foreign == nil:
+			foreign = fmt.Errorf("table %s: %w", name, schema.ErrOccupied)
+		}
+	}
+	return errors.Join(rows.Err(), foreign)
+}
+
+const versionTable = "CREATE TABLE IF NOT EXISTS " + schema.TableVersion + ` (
+  id         BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,
+  version_id BIGINT          NOT NULL,
+  is_applied BOOLEAN         NOT NULL,
+  tstamp     DATETIME        NULL DEFAULT CURRENT_TIMESTAMP
+) ENGINE = InnoDB`
+
 // createVersionTable makes the library's table as the library would, but so that a run that
 // was cut off between the table and its first row is completed by the next.
 func createVersionTable(ctx context.Context, db *sql.DB) error {
 	for _, statement := range []string{
-		"CREATE TABLE IF NOT EXISTS " + schema.TableVersion + ` (
-			id         BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,
-			version_id BIGINT          NOT NULL,
-			is_applied BOOLEAN         NOT NULL,
-			tstamp     DATETIME        NULL DEFAULT CURRENT_TIMESTAMP
-		) ENGINE = InnoDB`,
+		versionTable,
 		"INSERT INTO " + schema.TableVersion + ` (version_id, is_applied)
 			SELECT 0, TRUE FROM (SELECT COUNT(*) AS n FROM ` + schema.TableVersion + `) AS t WHERE n = 0`,
 	} {

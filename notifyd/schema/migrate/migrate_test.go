@@ -48,6 +48,93 @@ func TestMissingSchemaIsCreatedWithItsFirstRows(t *testing.T) {
 	}
 }
 
+// describe is every column and every first row of a store, but for what differs by nature.
+func describe(t *testing.T, db *sql.DB) string {
+	t.Helper()
+	var text strings.Builder
+	for _, query := range []string{
+		`SELECT CONCAT_WS(' ', table_name, column_name, column_type, is_nullable, column_default, extra, collation_name, column_key)
+			FROM information_schema.columns WHERE table_schema = DATABASE() ORDER BY table_name, ordinal_position`,
+		`SELECT CONCAT_WS(' ', table_name, index_name, seq_in_index, column_name, non_unique)
+			FROM information_schema.statistics WHERE table_schema = DATABASE() ORDER BY table_name, index_name, seq_in_index`,
+		"SELECT CONCAT_WS(' ', one, LENGTH(id), shards, installed_gtid <> '') FROM store",
+		"SELECT CONCAT_WS(' ', shard, epoch, registry_version) FROM epoch ORDER BY shard",
+		"SELECT CONCAT_WS(' ', shard, epoch, owner, expires_at, connections) FROM lease ORDER BY shard",
+		"SELECT CONCAT_WS(' ', shard, pos) FROM settled ORDER BY shard",
+		"SELECT CONCAT_WS(' ', version_id, is_applied) FROM schema_version ORDER BY id",
+	} {
+		rows, err := db.Query(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rows.Next() {
+			var line string
+			if err := rows.Scan(&line); err != nil {
+				t.Fatal(err)
+			}
+			text.WriteString(line + "\n")
+		}
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return text.String()
+}
+
+func TestThePrintedScriptMakesWhatMigrateMakes(t *testing.T) {
+	script, err := Script(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byHand, byProgram := dbtest.Schema(t), dbtest.Schema(t)
+	cfg, err := mysql.ParseDSN(byHand)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MultiStatements = true
+	if _, err := pool(t, cfg.FormatDSN()).Exec(script); err != nil {
+		t.Fatal(err)
+	}
+	want, err := Migrate(t.Context(), byProgram, Options{Shards: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Migrate(t.Context(), byHand, Options{})
+	if err != nil || got.StoreID == want.StoreID || got.InstalledGTID == "" {
+		t.Errorf("store row %+v, %v", got, err)
+	}
+	if got, want := describe(t, pool(t, byHand)), describe(t, pool(t, byProgram)); got != want {
+		t.Errorf("the script made\n%s\nthe program\n%s", got, want)
+	}
+	if _, err := pool(t, cfg.FormatDSN()).Exec(script); !isCode(err, 1050) {
+		t.Errorf("run again: %v", err)
+	}
+}
+
+func TestASchemaWithSomebodyElsesTableIsLeftAlone(t *testing.T) {
+	address := dbtest.Schema(t)
+	db := pool(t, address)
+	for _, statement := range []string{"CREATE TABLE outbox (id INT PRIMARY KEY)", "CREATE TABLE orders (id INT PRIMARY KEY)"} {
+		if _, err := db.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := Migrate(t.Context(), address, Options{})
+	if !errors.Is(err, schema.ErrOccupied) || !strings.Contains(err.Error(), "table outbox") {
+		t.Errorf("got %v", err)
+	}
+	var tables int
+	if err := db.QueryRow("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()").Scan(&tables); err != nil || tables != 2 {
+		t.Errorf("%d tables, %v", tables, err)
+	}
+	if _, err := db.Exec("DROP TABLE outbox"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Migrate(t.Context(), address, Options{}); err != nil {
+		t.Errorf("beside other tables: %v", err)
+	}
+}
+
 func TestEightMigrationsAtOnceMakeOneStore(t *testing.T) {
 	address := dbtest.Schema(t)
 	infos := make([]schema.Info, 8)
@@ -109,7 +196,7 @@ func version1(t *testing.T, db *sql.DB) {
 	if err := createVersionTable(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
-	if err := install(t.Context(), db, 1); err != nil {
+	if err := install(t.Context(), db, Options{Shards: 1}); err != nil {
 		t.Fatal(err)
 	}
 	for _, statement := range []string{

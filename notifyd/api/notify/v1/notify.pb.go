@@ -1671,8 +1671,10 @@ func (x *CreateTopicRequest) GetTopic() *Topic {
 }
 
 type CreateTopicResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Topic         *Topic                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic *Topic                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Names of stores that are away: there the change comes into force when they are back.
+	StoresAway    []string `protobuf:"bytes,2,rep,name=stores_away,json=storesAway,proto3" json:"stores_away,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1710,6 +1712,13 @@ func (*CreateTopicResponse) Descriptor() ([]byte, []int) {
 func (x *CreateTopicResponse) GetTopic() *Topic {
 	if x != nil {
 		return x.Topic
+	}
+	return nil
+}
+
+func (x *CreateTopicResponse) GetStoresAway() []string {
+	if x != nil {
+		return x.StoresAway
 	}
 	return nil
 }
@@ -2025,7 +2034,9 @@ type AddSubscriptionResponse struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Subscription *Subscription          `protobuf:"bytes,1,opt,name=subscription,proto3" json:"subscription,omitempty"`
 	// True when this call created the group.
-	GroupCreated  bool `protobuf:"varint,2,opt,name=group_created,json=groupCreated,proto3" json:"group_created,omitempty"`
+	GroupCreated bool `protobuf:"varint,2,opt,name=group_created,json=groupCreated,proto3" json:"group_created,omitempty"`
+	// Names of stores that are away: there the change comes into force when they are back.
+	StoresAway    []string `protobuf:"bytes,3,rep,name=stores_away,json=storesAway,proto3" json:"stores_away,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2072,6 +2083,13 @@ func (x *AddSubscriptionResponse) GetGroupCreated() bool {
 		return x.GroupCreated
 	}
 	return false
+}
+
+func (x *AddSubscriptionResponse) GetStoresAway() []string {
+	if x != nil {
+		return x.StoresAway
+	}
+	return nil
 }
 
 type ListSubscriptionsRequest struct {
@@ -3487,9 +3505,11 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\rcreated_at_us\x18\x03 \x01(\x03R\vcreatedAtUsB\v\n" +
 	"\t_mirrored\"<\n" +
 	"\x12CreateTopicRequest\x12&\n" +
-	"\x05topic\x18\x01 \x01(\v2\x10.notify.v1.TopicR\x05topic\"=\n" +
+	"\x05topic\x18\x01 \x01(\v2\x10.notify.v1.TopicR\x05topic\"^\n" +
 	"\x13CreateTopicResponse\x12&\n" +
-	"\x05topic\x18\x01 \x01(\v2\x10.notify.v1.TopicR\x05topic\"?\n" +
+	"\x05topic\x18\x01 \x01(\v2\x10.notify.v1.TopicR\x05topic\x12\x1f\n" +
+	"\vstores_away\x18\x02 \x03(\tR\n" +
+	"storesAway\"?\n" +
 	"\x11ListTopicsRequest\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\"R\n" +
@@ -3506,10 +3526,12 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\"\n" +
 	"\rcreated_at_us\x18\x03 \x01(\x03R\vcreatedAtUs\"U\n" +
 	"\x16AddSubscriptionRequest\x12;\n" +
-	"\fsubscription\x18\x01 \x01(\v2\x17.notify.v1.SubscriptionR\fsubscription\"{\n" +
+	"\fsubscription\x18\x01 \x01(\v2\x17.notify.v1.SubscriptionR\fsubscription\"\x9c\x01\n" +
 	"\x17AddSubscriptionResponse\x12;\n" +
 	"\fsubscription\x18\x01 \x01(\v2\x17.notify.v1.SubscriptionR\fsubscription\x12#\n" +
-	"\rgroup_created\x18\x02 \x01(\bR\fgroupCreated\"r\n" +
+	"\rgroup_created\x18\x02 \x01(\bR\fgroupCreated\x12\x1f\n" +
+	"\vstores_away\x18\x03 \x03(\tR\n" +
+	"storesAway\"r\n" +
 	"\x18ListSubscriptionsRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x14\n" +
