@@ -11,7 +11,7 @@ import (
 )
 
 func TestBatchAnswersEachMessageInItsPlace(t *testing.T) {
-	var l log
+	var l storeLog
 	b := (&fakeBroker{publishStream: func(_ context.Context, s *pubStream) error {
 		for {
 			req, err := s.Receive()
@@ -98,7 +98,7 @@ func TestBatchWhoseContextEndsTellsWhatMayBeStored(t *testing.T) {
 	}
 	b.stop()
 	p.Close()
-	again := &fakeBroker{publishStream: new(log).answerAll}
+	again := &fakeBroker{publishStream: new(storeLog).answerAll}
 	again.start(t, b.addr)
 	if err := await(t, "publisher's end", ran); err != nil {
 		t.Error(err)

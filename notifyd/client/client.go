@@ -309,8 +309,3 @@ func (c *Client) messaging(h *http.Client, addr string) notifyv1connect.Messagin
 func (c *Client) outOfPatience(since time.Time) bool {
 	return c.cfg.Patience >= 0 && time.Since(since) >= c.cfg.Patience
 }
-
-func isRetryable(err error) bool {
-	var e *Error
-	return errors.As(err, &e) && e.Retryable
-}

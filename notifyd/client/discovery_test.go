@@ -71,7 +71,7 @@ func TestConfiguredAddressesAreUsedWhenTheListedOnesAreGone(t *testing.T) {
 }
 
 func TestPublisherMovesToABrokerThatWasListedWhileItsStreamLived(t *testing.T) {
-	var first, second log
+	var first, second storeLog
 	listed := make(chan struct{}, 100)
 	b := (&fakeBroker{publishStream: second.answerAll}).start(t, "")
 	a := &fakeBroker{publishStream: first.answerAll}

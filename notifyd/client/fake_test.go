@@ -17,9 +17,15 @@ import (
 	notifyv1 "notifymirror/notifyd/api/notify/v1"
 	"notifymirror/notifyd/api/notify/v1/notifyv1connect"
 	"notifymirror/notifyd/client"
+	"notifymirror/notifyd/embedded/dbtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(withDatabase{m}) }
+
+// withDatabase runs tests with the database that the examples need.
+type withDatabase struct{ m *testing.M }
+
+func (d withDatabase) Run() int { return dbtest.Run(d.m) }
 
 type (
 	pubStream = connect.BidiStream[notifyv1.PublishStreamRequest, notifyv1.PublishStreamResponse]
@@ -128,19 +134,19 @@ func refusal(code connect.Code, d *notifyv1.ErrorDetail) error {
 	return e
 }
 
-// log is what was stored, in order.
-type log struct {
+// storeLog is what was stored, in order.
+type storeLog struct {
 	mu  sync.Mutex
 	all []*notifyv1.PublishRequest
 }
 
-func (l *log) add(reqs ...*notifyv1.PublishRequest) {
+func (l *storeLog) add(reqs ...*notifyv1.PublishRequest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all = append(l.all, reqs...)
 }
 
-func (l *log) bodies() []string {
+func (l *storeLog) bodies() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := make([]string, len(l.all))
@@ -151,7 +157,7 @@ func (l *log) bodies() []string {
 }
 
 // answerAll stores and answers every frame until the client half-closes.
-func (l *log) answerAll(_ context.Context, s *pubStream) error {
+func (l *storeLog) answerAll(_ context.Context, s *pubStream) error {
 	for {
 		req, err := s.Receive()
 		if errors.Is(err, io.EOF) {

@@ -41,7 +41,7 @@ func sendAll(t *testing.T, p *client.Publisher, n int) ([]outcome, error) {
 
 func TestPublisherAnswersInOrderWithThousandsUnderWay(t *testing.T) {
 	const n = 20_000
-	var stored log
+	var stored storeLog
 	var frames atomic.Int64
 	b := (&fakeBroker{publishStream: func(ctx context.Context, s *pubStream) error {
 		// Answers only once a third of the window waits: the client must not need
@@ -82,7 +82,7 @@ func TestPublisherAnswersInOrderWithThousandsUnderWay(t *testing.T) {
 
 func TestPublisherSendsTheUnansweredAgainInOrderWithTheSameKeys(t *testing.T) {
 	const n = 3000
-	var stored log
+	var stored storeLog
 	var streams atomic.Int64
 	b := (&fakeBroker{publishStream: func(ctx context.Context, s *pubStream) error {
 		if streams.Add(1) >= 4 {
@@ -167,7 +167,7 @@ func TestRefusedMessageFailsAlone(t *testing.T) {
 // A failed batch is answered in line: failures that ask to be sent again between
 // answers that stand, then the end of the stream.
 func TestFailedResultsAreSentAgainAndTheOthersStand(t *testing.T) {
-	var stored log
+	var stored storeLog
 	unknown := func(r *notifyv1.PublishRequest) *notifyv1.ErrorDetail {
 		switch string(r.GetMessage().GetBody()) {
 		case "1":
@@ -182,7 +182,7 @@ func TestFailedResultsAreSentAgainAndTheOthersStand(t *testing.T) {
 		return nil
 	}
 	for _, idempotent := range []bool{false, true} {
-		stored = log{}
+		stored = storeLog{}
 		failing := true
 		b := (&fakeBroker{publishStream: func(ctx context.Context, s *pubStream) error {
 			if !failing {
@@ -237,7 +237,7 @@ func TestFailedResultsAreSentAgainAndTheOthersStand(t *testing.T) {
 }
 
 func TestPublisherSurvivesTheBrokersRestart(t *testing.T) {
-	var stored log
+	var stored storeLog
 	half := make(chan struct{})
 	b := (&fakeBroker{publishStream: func(ctx context.Context, s *pubStream) error {
 		if _, err := s.Receive(); err != nil {
@@ -260,7 +260,7 @@ func TestPublisherSurvivesTheBrokersRestart(t *testing.T) {
 }
 
 func TestFrozenBrokerIsNoticedAndTheNextOneAsked(t *testing.T) {
-	var stored log
+	var stored storeLog
 	seen := make(chan struct{}, 1)
 	frozen := (&fakeBroker{publishStream: func(ctx context.Context, s *pubStream) error {
 		_, err := s.Receive()
@@ -338,7 +338,7 @@ func TestCancelledRunGivesEveryMessageAnAnswer(t *testing.T) {
 }
 
 func TestCancelledRunLeavesAnIdleStream(t *testing.T) {
-	var stored log
+	var stored storeLog
 	b := (&fakeBroker{publishStream: stored.answerAll}).start(t, "")
 	p := newClient(t, client.Config{Addrs: []string{b.addr}}).NewPublisher(client.PublisherConfig{})
 	ctx, cancel := context.WithCancel(t.Context())

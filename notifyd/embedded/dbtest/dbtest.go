@@ -13,6 +13,7 @@ package dbtest
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -57,14 +58,20 @@ func Run(m *testing.M) int {
 // not stop it; Private is for that.
 func Start(t testing.TB) *embedded.DB {
 	t.Helper()
+	db, err := Shared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+// Shared is Start for runnable examples, which have no testing.TB.
+func Shared() (*embedded.DB, error) {
 	if !server.running.Load() {
-		t.Fatal("dbtest: the package needs: func TestMain(m *testing.M) { os.Exit(dbtest.Run(m)) }")
+		return nil, errors.New("dbtest: the package needs: func TestMain(m *testing.M) { os.Exit(dbtest.Run(m)) }")
 	}
 	server.once.Do(server.start)
-	if server.err != nil {
-		t.Fatal(server.err)
-	}
-	return server.db
+	return server.db, server.err
 }
 
 func (s *shared) start() {
