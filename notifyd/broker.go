@@ -58,7 +58,8 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 		commits:   newCommitGate(),
 		hub:       newHub(time.Duration(cfg.AckWait), newClock(time.Now())),
 		producers: newProducers(),
-		retry:     retryPolicy{min: time.Duration(cfg.RetryMin), max: time.Duration(cfg.RetryMax)}}
+		retry: retryPolicy{min: time.Duration(cfg.RetryMin), max: time.Duration(cfg.RetryMax),
+			attempts: cfg.MaxAttempts, age: time.Duration(cfg.MaxAge)}}
 	networks, err := egress.ParseNetworks(cfg.CallbackNetworks)
 	if err != nil {
 		return nil, err

@@ -50,6 +50,13 @@ type Config struct {
 	// RetryMin and RetryMax bound the exponential backoff of redelivery. Default 1 s and 10 min.
 	RetryMin Duration `yaml:"retry_min"`
 	RetryMax Duration `yaml:"retry_max"`
+	// MaxAttempts is how many attempts a delivery gets before it is a dead letter. Only those
+	// that were sent to a consumer count. Default 500: with the default backoff four days of
+	// failing, a long weekend.
+	MaxAttempts int `yaml:"max_attempts"`
+	// MaxAge is how old a message may be, since the store took it, when its delivery is
+	// tried again; then the delivery is a dead letter. Default 0: any age.
+	MaxAge Duration `yaml:"max_age"`
 	// DedupWindow is how long an idempotency key is remembered. Default 24 h.
 	DedupWindow Duration `yaml:"dedup_window"`
 	// CheckAfter is when a half that nobody decided is asked about first; each further check
@@ -104,6 +111,7 @@ const (
 	DefaultAckWait        = 5 * time.Second
 	DefaultRetryMin       = time.Second
 	DefaultRetryMax       = 10 * time.Minute
+	DefaultMaxAttempts    = 500
 	DefaultDedupWindow    = 24 * time.Hour
 	DefaultLeaseTime      = 6 * time.Second
 	DefaultCheckAfter     = 30 * time.Second
@@ -139,9 +147,13 @@ func (c Config) complete() (Config, error) {
 	fill(&c.LeaseTime, DefaultLeaseTime)
 	fill(&c.CheckAfter, DefaultCheckAfter)
 	fill(&c.CheckMax, DefaultCheckMax)
-	if c.CheckBudget == 0 {
-		c.CheckBudget = DefaultCheckBudget
+	count := func(n *int, def int) {
+		if *n == 0 {
+			*n = def
+		}
 	}
+	count(&c.CheckBudget, DefaultCheckBudget)
+	count(&c.MaxAttempts, DefaultMaxAttempts)
 	return c, errors.Join(c.check()...)
 }
 
@@ -184,8 +196,10 @@ func (c Config) check() (problems []error) {
 			bad(key, "%s is below 100ms", time.Duration(d))
 		}
 	}
-	if c.CheckBudget < 0 {
-		bad("check_budget", "%d is negative", c.CheckBudget)
+	for key, n := range map[string]int{"check_budget": c.CheckBudget, "max_attempts": c.MaxAttempts} {
+		if n < 0 {
+			bad(key, "%d is negative", n)
+		}
 	}
 	if c.CheckAfter > c.CheckMax {
 		bad("check_after", "%s is above check_max, %s", time.Duration(c.CheckAfter), time.Duration(c.CheckMax))

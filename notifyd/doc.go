@@ -14,7 +14,8 @@
 //	push      push.go, subscribe.go   one instance of each group, as far as its credit goes
 //	settle    settle.go               outcomes become batched deletes or pending rows
 //	drain     drain.go                due pending rows and unread messages come back
-//	retry     retry.go                when a failed delivery is due again
+//	retry     retry.go                when a failed delivery is due again, or why it is not
+//	bury      dead.go                 one that is not becomes a dead letter
 //
 // Two other ways lead to the same INSERT. A half message (half.go) is prepared, then committed or
 // rolled back; one that nobody decides is asked about (check.go) over the streams of its
@@ -49,6 +50,8 @@
 //     repeats; safety comes from the epoch row alone.
 //   - A group with nobody attached is a fact about the group, not an error of its messages:
 //     they become pending rows that were not attempted, and leave memory.
+//   - An attempt counts when its delivery was handed to the stream. What a broker or a
+//     stream lost before that is tried again as if nothing had been.
 //   - A half may stand in two shards, when its Prepare was sent again through another broker. Its
 //     decision is one row of its id, so whichever copy is decided second is only deleted.
 //   - The relay reads the outbox from the start every 50 ms: a row becomes visible when its

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"notifymirror/notifyd/shard"
 	"notifymirror/notifyd/store"
 )
 
@@ -167,7 +168,7 @@ func (o *owner) drainGroup(ctx context.Context, group int32) (again bool, err er
 		o.mu.Unlock()
 		return false, err
 	}
-	o.hub.offer(o.retries(d, group, due))
+	o.hub.offer(o.retries(d, group, now, due))
 	if more {
 		o.mu.Lock()
 		o.hint(group, 0)
@@ -186,8 +187,9 @@ func (o *owner) forgetWritten() {
 	o.written = o.written[:0]
 }
 
-// retries makes attempts of due rows that are not on their way already and moves the cursor.
-func (o *owner) retries(d *drain, group int32, due []store.Due) []*flight {
+// retries makes attempts of due rows that are not on their way already and moves the
+// cursor. Rows that are too old at now become dead letters instead.
+func (o *owner) retries(d *drain, group int32, now int64, due []store.Due) []*flight {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var fs []*flight
@@ -197,10 +199,15 @@ func (o *owner) retries(d *drain, group int32, due []store.Due) []*flight {
 		if o.busy[k] {
 			continue
 		}
-		o.busy[k] = true
 		d.found = true
 		f := o.flight(row.Pos, group, row.Attempts+1)
-		f.retry, f.msg = true, row.Msg
+		f.retry, f.msg, f.since = true, row.Msg, row.CountsFrom
+		if o.core.retry.expired(now, f.ageFrom()) {
+			o.metrics.deadLetters.WithLabelValues(row.Msg.Topic, o.registry.load().GroupNames[group], deadExpired).Inc()
+			o.buryRow(shard.DeadRow{Pos: row.Pos, Group: group, Reason: deadExpired, Attempts: row.Attempts})
+			continue
+		}
+		o.busy[k] = true
 		f.token = o.token(f)
 		fs = append(fs, f)
 	}

@@ -57,7 +57,7 @@ func (h *hub) offer(fs []*flight) {
 	}
 }
 
-// drop forgets what came from a source that is over, and returns what was in flight.
+// drop forgets what came from a source that is over, and returns what was sent and is in flight.
 func (h *hub) drop(from source) (flying []*flight) {
 	for _, g := range h.all() {
 		flying = append(flying, g.drop(from)...)

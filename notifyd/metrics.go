@@ -17,6 +17,7 @@ type metrics struct {
 	attempts        *prometheus.CounterVec   // topic, group, transport
 	failures        *prometheus.CounterVec   // topic, group, transport, reason
 	latency         *prometheus.HistogramVec // topic, group
+	deadLetters     *prometheus.CounterVec   // topic, group, reason
 	subscribers     *prometheus.GaugeVec     // group, transport
 	shardOwned      *prometheus.GaugeVec     // store, shard
 	takeovers       *prometheus.CounterVec   // store
@@ -53,6 +54,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		attempts:        counter("notify_push_attempts_total", "Delivery attempts that ended.", "topic", "group", "transport"),
 		failures:        counter("notify_push_failures_total", "Delivery attempts that ended without an acknowledgement.", "topic", "group", "transport", "reason"),
 		latency:         histogram("notify_delivery_latency_seconds", "From the store taking the message to its acknowledgement.", latencyBuckets, "topic", "group"),
+		deadLetters:     counter("notify_dead_letters_total", "Deliveries that became dead letters.", "topic", "group", "reason"),
 		subscribers:     gauge("notify_subscribers_connected", "Live streams of consumers.", "group", "transport"),
 		shardOwned:      gauge("notify_shard_owned", "1 while this broker owns the shard.", "store", "shard"),
 		takeovers:       counter("notify_shard_takeovers_total", "Shards taken by this broker.", "store"),

@@ -248,16 +248,23 @@ func (o *owner) deferred(fs []*flight) {
 }
 
 // failed implements source.
-func (o *owner) failed(f *flight, reason string) {
-	o.ended(f, reason)
-	delay := o.core.retry.after(f.attempt, retrySeed(f.msg.ID, f.group, f.attempt))
-	row := shard.PendingRow{Pos: f.pos, Group: f.group, NextAt: o.clock.now() + delay.Microseconds(), Attempts: f.attempt, Err: reason}
+func (o *owner) failed(f *flight, reason string) { o.fail(f, failure{err: reason}) }
+
+// fail notes an attempt that ended without an acknowledgement.
+func (o *owner) fail(f *flight, x failure) {
+	o.ended(f, x.err)
+	next, dead := o.core.retry.next(o.clock.now(), f.ageFrom(), f.attempt, x, retrySeed(f.msg.ID, f.group, f.attempt))
+	if dead != "" {
+		o.bury(f, dead, x.err)
+		return
+	}
+	row := shard.PendingRow{Pos: f.pos, Group: f.group, NextAt: next, Attempts: f.attempt, Err: x.err}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
 	case f.retry:
 		o.fails = append(o.fails, row)
-	case o.ledger.Fail(f.pos, f.group, row.NextAt, reason) == shard.Settled && reason != failedNoAck:
+	case o.ledger.Fail(f.pos, f.group, row.NextAt, x.err) == shard.Settled && x.err != failedNoAck:
 		// Settled while it ran: its row has the deadline, which only an earlier end changes.
 		o.fails = append(o.fails, row)
 	}

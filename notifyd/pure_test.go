@@ -20,7 +20,7 @@ import (
 )
 
 func TestRetriesBackOffBetweenMinAndMaxAndSpread(t *testing.T) {
-	p := retryPolicy{min: time.Second, max: time.Minute}
+	p := retryPolicy{min: time.Second, max: time.Minute, attempts: 500}
 	rapid.Check(t, func(t *rapid.T) {
 		attempt := rapid.IntRange(1, 100).Draw(t, "attempt")
 		seed := rapid.Uint64().Draw(t, "seed")
@@ -326,14 +326,14 @@ func TestARowWrittenDuringAReadIsNotDeliveredAgain(t *testing.T) {
 	o := newOwner(side, 0, store.Taken{Epoch: 1, Version: 1, Settled: shard.At(1, 5)}, v, nil, nil)
 	row := store.Due{Pos: shard.At(1, 1), Msg: &message.Message{ID: uuid.New()}}
 	d := newDrain()
-	if n := len(o.retries(d, 1, []store.Due{row})); n != 1 {
+	if n := len(o.retries(d, 1, 0, []store.Due{row})); n != 1 {
 		t.Fatalf("%d deliveries of a due row, want 1", n)
 	}
 	// A read begins; then the delivery is acknowledged and its row deleted; then the read ends.
 	o.ack(row.Pos, 1)
 	s := o.settlement(settleBatch)
 	o.settled(s)
-	if n := len(o.retries(d, 1, []store.Due{row})); n != 0 {
+	if n := len(o.retries(d, 1, 0, []store.Due{row})); n != 0 {
 		t.Error("a read that began before the commit delivered the row again")
 	}
 	o.mu.Lock()

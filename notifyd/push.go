@@ -18,7 +18,8 @@ type source interface {
 	// sent tells that deliveries are on their way and have wait (microseconds) for their
 	// acknowledgement, and drops those that must not be pushed from here any more.
 	sent(ds []*flight, wait int64) []*flight
-	// deferred tells that the group cannot take the deliveries now.
+	// deferred tells that nothing left for the group: it cannot take the deliveries now, or
+	// the stream ended before.
 	deferred(ds []*flight)
 	// failed tells that a pushed delivery ended without an acknowledgement.
 	failed(f *flight, reason string)
@@ -33,6 +34,7 @@ type flight struct {
 	retry   bool // of a pending row
 	msg     *message.Message
 	token   []byte
+	since   int64 // of a retry: when its age counts from, if later than born_at
 	ackBy   int64 // by the store's clock, 0 before it was sent; its owner's lock guards it
 
 	queuedAt int64 // this and the rest by the group's clock, under its lock
@@ -107,17 +109,21 @@ func (g *pushGroup) detach(inst *instance) {
 			break
 		}
 	}
-	var lost []*flight
+	var lost, waiting []*flight
 	for _, f := range g.flights {
-		if f.inst == inst {
-			g.end(f)
+		switch {
+		case f.inst != inst:
+			continue
+		case f.queued:
+			waiting = append(waiting, f)
+		default:
 			lost = append(lost, f)
 		}
+		g.end(f)
 	}
 	inst.outbox = nil
-	var waiting []*flight
 	if len(g.instances) == 0 {
-		waiting, g.waiting = g.waiting, nil
+		waiting, g.waiting = append(waiting, g.waiting...), nil
 	}
 	g.mu.Unlock()
 	for _, f := range lost {
@@ -266,12 +272,16 @@ func (g *pushGroup) finish(k flightKey, attempt int) *flight {
 // settled by now. settleAfter is in microseconds.
 func (g *pushGroup) expire(settleAfter int64) {
 	now := g.clock.now()
-	var late []*flight
+	var late, unsent []*flight
 	g.mu.Lock()
 	for len(g.order) > 0 && (g.order[0].done || g.order[0].deadline <= now) {
 		if f := g.order[0]; !f.done {
+			if f.queued {
+				unsent = append(unsent, f)
+			} else {
+				late = append(late, f)
+			}
 			g.end(f)
-			late = append(late, f)
 		}
 		g.order[0] = nil
 		g.order = g.order[1:]
@@ -287,7 +297,8 @@ func (g *pushGroup) expire(settleAfter int64) {
 	for _, f := range late {
 		f.from.failed(f, failedNoAck)
 	}
-	if len(late) > 0 {
+	deferAll(unsent)
+	if len(late)+len(unsent) > 0 {
 		g.pump()
 	}
 }
@@ -337,13 +348,16 @@ func (g *pushGroup) spare() int {
 	return max(0, n)
 }
 
-// drop forgets everything that came from a source which is over, and returns what was in flight.
+// drop forgets everything that came from a source which is over, and returns what was sent
+// and is in flight.
 func (g *pushGroup) drop(from source) (flying []*flight) {
 	g.mu.Lock()
 	for _, f := range g.flights {
 		if f.from == from {
 			g.end(f)
-			flying = append(flying, f)
+			if !f.queued {
+				flying = append(flying, f)
+			}
 		}
 	}
 	kept := g.waiting[:0:0]

@@ -6,8 +6,49 @@ import (
 	"time"
 )
 
-// A retryPolicy says when a delivery that failed is tried again.
-type retryPolicy struct{ min, max time.Duration }
+// A retryPolicy says when a delivery that failed is tried again, and when it is not.
+type retryPolicy struct {
+	min, max time.Duration
+	attempts int           // at most; a broker that crashes may forget the one that was running
+	age      time.Duration // 0: any
+}
+
+// Reasons of dead letters.
+const (
+	deadRejected    = "rejected"
+	deadMaxAttempts = "max_attempts"
+	deadExpired     = "expired"
+)
+
+// A failure is how an attempt ended without an acknowledgement.
+type failure struct {
+	err    string
+	delay  time.Duration // instead of the backoff, when above 0
+	reject bool          // never again
+}
+
+// next is when a delivery is due again after failed attempt number attempt, or why it is a
+// dead letter. Its age counts from since. Times are microseconds.
+func (p retryPolicy) next(now, since int64, attempt int, f failure, seed uint64) (at int64, dead string) {
+	at = now + max(f.delay, 0).Microseconds()
+	if f.delay <= 0 {
+		at = now + p.after(attempt, seed).Microseconds()
+	}
+	switch {
+	case f.reject:
+		return 0, deadRejected
+	case attempt >= p.attempts:
+		return 0, deadMaxAttempts
+	case p.expired(at, since):
+		return 0, deadExpired
+	}
+	return at, ""
+}
+
+// expired reports whether a delivery whose age counts from since is too old at now.
+func (p retryPolicy) expired(now, since int64) bool {
+	return p.age > 0 && now >= since+p.age.Microseconds()
+}
 
 // after is the delay behind failed attempt number attempt (from 1): min doubled with each
 // attempt, at most max, then lengthened by up to a quarter so that retries of one outage

@@ -132,7 +132,9 @@ func (o *owner) settled(s *store.Settlement) {
 	late := o.ledger.SettleDone(s.Plan)
 	o.acks = append(o.acks, late.Acks...)
 	o.fails = append(o.fails, late.Fails...)
-	o.deads = append(o.deads, late.Dead...)
+	for _, d := range late.Dead {
+		o.buryRow(d)
+	}
 	for _, r := range s.Plan.Pending {
 		o.hint(r.Group, r.NextAt)
 	}

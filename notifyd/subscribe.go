@@ -198,19 +198,12 @@ func (c *consumer) settle(req *notifyv1.SubscribeRequest) (refused [][]byte, err
 			continue
 		}
 		if f := c.b.hub.group(t.group).finish(flightKey{o, t.pos}, t.attempt); f != nil {
-			o.failed(f, nackReason(n.GetReason()))
+			o.nacked(f, n)
 		}
 	}
 	c.group.pump()
 	c.b.wakeReaders()
 	return refused, nil
-}
-
-func nackReason(s string) string {
-	if s == "" {
-		return "nack"
-	}
-	return "nack: " + s
 }
 
 // settler finds the owner of a token's shard; nil when it is not here.

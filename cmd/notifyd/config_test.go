@@ -50,7 +50,8 @@ func TestReferenceConfigurationLoadsAndHoldsEveryKey(t *testing.T) {
 		AckWait: notifyd.Duration(notifyd.DefaultAckWait), RetryMin: notifyd.Duration(notifyd.DefaultRetryMin),
 		RetryMax: notifyd.Duration(notifyd.DefaultRetryMax), DedupWindow: notifyd.Duration(notifyd.DefaultDedupWindow),
 		CheckAfter: notifyd.Duration(notifyd.DefaultCheckAfter), CheckMax: notifyd.Duration(notifyd.DefaultCheckMax),
-		CheckBudget: notifyd.DefaultCheckBudget, CallbackNetworks: []string{},
+		CheckBudget: notifyd.DefaultCheckBudget,
+		MaxAttempts: notifyd.DefaultMaxAttempts, CallbackNetworks: []string{},
 		LeaseTime: notifyd.Duration(notifyd.DefaultLeaseTime),
 	}
 	if !reflect.DeepEqual(c.Broker, defaults) {

@@ -102,7 +102,7 @@ func TestMigrateInstallsOnceWithTheNumberOfShardsAsked(t *testing.T) {
 	dsn := dbtest.Schema(t)
 	path := configured(t, dsn)
 	code, out, line := program("migrate", "--config", path, "--shards", "3")
-	if code != daemon.ExitOK || !strings.HasPrefix(out, "store a: schema version 2, 3 shards, id ") {
+	if code != daemon.ExitOK || !strings.HasPrefix(out, "store a: schema version 3, 3 shards, id ") {
 		t.Fatalf("code %d, %q, %q", code, out, line)
 	}
 	if code, again, line := program("migrate", "--config", path); code != daemon.ExitOK || again != out {

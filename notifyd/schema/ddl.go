@@ -12,6 +12,8 @@ var (
 	storeTemplate string
 	//go:embed 002_settings.sql.tmpl
 	settingsTemplate string
+	//go:embed 003_retries.sql.tmpl
+	retriesTemplate string
 )
 
 // Statements returns the DDL of version 1 of a store with the given number of shards, one
@@ -23,6 +25,9 @@ func Statements(shards int) ([]string, error) { return statements(storeTemplate,
 // Each is an ALTER TABLE that adds one thing: run again, it fails with error 1060 or 1061,
 // which say that the column or the key is there.
 func SettingsStatements(shards int) ([]string, error) { return statements(settingsTemplate, shards) }
+
+// RetriesStatements returns the DDL that makes version 3 of version 2, as SettingsStatements does.
+func RetriesStatements(shards int) ([]string, error) { return statements(retriesTemplate, shards) }
 
 func statements(text string, shards int) ([]string, error) {
 	if err := CheckShards(shards); err != nil {

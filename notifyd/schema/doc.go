@@ -9,7 +9,7 @@
 // Not obvious:
 //
 //   - Names are unquoted in SQL: none is a reserved word of MySQL 8.0 to 9.x or MariaDB.
-//   - A version that has landed is never edited. 001 makes a new store's tables, 002 adds to them.
+//   - A version that has landed is never edited. 001 makes a new store's tables, 002 and 003 add to them.
 //     What a topic or subscription can be told is JSON in one column, so it needs no version.
 //   - The number of shards is fixed when the store is made; it is in the row of table store.
 //   - Every INSERT into a message table names every column of MessageColumnList: with a row

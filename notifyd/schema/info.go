@@ -46,7 +46,7 @@ func Read(ctx context.Context, db Querier) (Info, error) {
 }
 
 // Latest is the version of the schema that this program installs and works with.
-const Latest = 2
+const Latest = 3
 
 // Version returns the version of the installed schema: 0 when nothing is installed that the
 // account can see, and an error that wraps ErrNewer when it is above Latest.

@@ -52,11 +52,15 @@ func TestEveryStatementCanBeRunAgain(t *testing.T) {
 				t.Errorf("statement: %s", s)
 			}
 		}
-		upgrade, err := SettingsStatements(shards)
+		settings, err := SettingsStatements(shards)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range upgrade {
+		retries, err := RetriesStatements(shards)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range append(settings, retries...) {
 			if !strings.HasPrefix(s, "ALTER TABLE ") || strings.Count(s, " ADD ") != 1 || strings.ContainsAny(s, ";{}") || strings.Contains(s, "message_") {
 				t.Errorf("statement: %s", s)
 			}

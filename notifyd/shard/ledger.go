@@ -53,7 +53,7 @@ const (
 	open     state = iota // not sent yet
 	running               // sent; at is the end of the ack wait
 	failed                // nacked or timed out; at is the next attempt
-	deferred              // nothing was sent, and nobody is there to send to
+	deferred              // nothing left for the group
 	dead                  // ended without an ack, for good
 	acked
 )
@@ -238,19 +238,11 @@ func (l *Ledger) Sent(pos Pos, group int32, deadline int64) bool {
 	return true
 }
 
-// Defer notes that the group has nobody to send to.
+// Defer notes that nothing left for the group: there was nobody to send to, or the stream
+// ended before. That was no attempt.
 func (l *Ledger) Defer(pos Pos, group int32) {
 	l.outcome(pos, group, func(t *target) {
-		if t.state == open {
-			t.state = deferred
-		}
-	})
-}
-
-// Unsent notes that a running delivery never left: it was no attempt, and nobody is there to send to.
-func (l *Ledger) Unsent(pos Pos, group int32) {
-	l.outcome(pos, group, func(t *target) {
-		if t.state == running {
+		if t.state == open || t.state == running {
 			t.state, t.at, t.attempts = deferred, 0, 0
 		}
 	})

@@ -420,7 +420,7 @@ func (m *model) deliver(b *broker, i int) {
 	case what == 4:
 		m.reject(b, k)
 	case what == 5:
-		b.ledger.Unsent(d.Pos, d.Group)
+		b.ledger.Defer(d.Pos, d.Group)
 	default:
 		m.clientAck[k] = true
 		m.inFlight = append(m.inFlight, k)

@@ -149,7 +149,7 @@ func TestADeliveryThatNeverLeftWasNoAttempt(t *testing.T) {
 	pos := At(1, 1)
 	l.Committed(0, []Stored{{pos, &message.Message{Topic: "t"}}}, false)
 	l.Sent(pos, 1, 9)
-	l.Unsent(pos, 1)
+	l.Defer(pos, 1)
 	p := l.Plan(0, 10)
 	if want := []PendingRow{{Pos: pos, Group: 1}}; !slices.Equal(p.Pending, want) {
 		t.Errorf("pending rows %+v, want %+v: due at once, no attempt", p.Pending, want)

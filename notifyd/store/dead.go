@@ -24,7 +24,7 @@ func (b *statements) insertDead(s *Settlement) {
 	}
 }
 
-// buryPending makes dead letters of pending rows.
+// buryPending makes dead letters of pending rows. Without an error they keep the row's own.
 func (b *statements) buryPending(s *Settlement) {
 	for part := range slices.Chunk(s.Deads, 200) {
 		args := make([]any, 0, 5*len(part))
@@ -35,7 +35,7 @@ func (b *statements) buryPending(s *Settlement) {
 			strings.Repeat(" UNION ALL SELECT ?, ?, ?, ?, ?", len(part)-1) + ") v STRAIGHT_JOIN " +
 			schema.Pending(s.Shard) + " p FORCE INDEX (PRIMARY) ON p.pos = v.pos AND p.group_id = v.group_id"
 		b.add("INSERT INTO "+schema.DeadLetter(s.Shard)+" (pos, group_id, reason, attempts, first_error, last_error, dead_at)"+
-			" SELECT p.pos, p.group_id, v.reason, v.attempts, IF(p.last_error = '', v.last_error, p.last_error), v.last_error, "+schema.NowMicros+
+			" SELECT p.pos, p.group_id, v.reason, v.attempts, COALESCE(IF(v.attempts = 1, NULLIF(v.last_error, ''), NULL), p.first_error, v.last_error), IF(v.last_error = '', p.last_error, v.last_error), "+schema.NowMicros+
 			" FROM "+joined, args...)
 		b.add("DELETE p FROM "+joined, args...)
 	}

@@ -77,7 +77,9 @@ type Due struct {
 	Pos      shard.Pos
 	NextAt   int64
 	Attempts int
-	Msg      *message.Message
+	// CountsFrom is when the age of the delivery began, when that was after the message was born; else 0.
+	CountsFrom int64
+	Msg        *message.Message
 }
 
 // A Cursor is a place in a group's pending rows, ordered by (next_at, pos).
@@ -99,7 +101,7 @@ func (s *Store) DueRows(ctx context.Context, no int, group int32, after Cursor, 
 }
 
 func (s *Store) dueRange(ctx context.Context, no, most int, where string, args ...any) (due []Due, more bool, err error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT STRAIGHT_JOIN p.pos, p.next_at, p.attempts, "+messageColumns+
+	rows, err := s.db.QueryContext(ctx, "SELECT STRAIGHT_JOIN p.pos, p.next_at, p.attempts, p.counts_from, "+messageColumns+
 		" FROM "+schema.Pending(no)+" p JOIN "+schema.Message(no)+" m ON m.pos = p.pos WHERE "+where+" LIMIT ?", append(args, most)...)
 	if err != nil {
 		return nil, false, fmt.Errorf("due rows of %s: %w", schema.Pending(no), err)
@@ -108,7 +110,7 @@ func (s *Store) dueRange(ctx context.Context, no, most int, where string, args .
 	bytes := 0
 	for rows.Next() {
 		var d Due
-		if d.Msg, err = scanMessage(rows, &d.Pos, &d.NextAt, &d.Attempts); err != nil {
+		if d.Msg, err = scanMessage(rows, &d.Pos, &d.NextAt, &d.Attempts, &d.CountsFrom); err != nil {
 			return nil, false, fmt.Errorf("due rows of %s: %w", schema.Pending(no), err)
 		}
 		due = append(due, d)

@@ -93,13 +93,21 @@ func byPosition(a, b shard.PendingRow) int {
 func (b *statements) insertPending(s *Settlement) {
 	rows := slices.SortedFunc(slices.Values(s.Plan.Pending), byPosition)
 	for part := range slices.Chunk(rows, 500) {
-		args := make([]any, 0, 5*len(part))
+		args := make([]any, 0, 6*len(part))
 		for _, r := range part {
-			args = append(args, int64(r.Pos), r.Group, r.NextAt, r.Attempts, clip(r.Err))
+			args = append(args, int64(r.Pos), r.Group, r.NextAt, r.Attempts, clip(r.Err), firstError(r))
 		}
-		b.add("INSERT INTO "+schema.Pending(s.Shard)+" (pos, group_id, next_at, attempts, last_error) VALUES "+
-			tuples(len(part), 5), args...)
+		b.add("INSERT INTO "+schema.Pending(s.Shard)+" (pos, group_id, next_at, attempts, last_error, first_error) VALUES "+
+			tuples(len(part), 6), args...)
 	}
+}
+
+// firstError is the error of a row that was attempted once at most, or nil.
+func firstError(r shard.PendingRow) any {
+	if r.Err == "" {
+		return nil
+	}
+	return clip(r.Err)
 }
 
 // clip keeps the beginning of an error, as valid UTF-8.
@@ -133,7 +141,8 @@ func (b *statements) failPending(s *Settlement) {
 		values := "SELECT ? AS pos, ? AS group_id, ? AS next_at, ? AS attempts, ? AS last_error" +
 			strings.Repeat(" UNION ALL SELECT ?, ?, ?, ?, ?", len(part)-1)
 		b.add("UPDATE ("+values+") v STRAIGHT_JOIN "+schema.Pending(s.Shard)+" p FORCE INDEX (PRIMARY) ON p.pos = v.pos AND p.group_id = v.group_id"+
-			" SET p.next_at = v.next_at, p.attempts = v.attempts, p.last_error = v.last_error WHERE p.attempts <= v.attempts", args...)
+			" SET p.next_at = v.next_at, p.attempts = v.attempts, p.last_error = v.last_error,"+
+			" p.first_error = IF(v.attempts = 1 OR p.first_error IS NULL, v.last_error, p.first_error) WHERE p.attempts <= v.attempts", args...)
 	}
 }
 

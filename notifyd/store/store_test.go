@@ -341,7 +341,7 @@ func TestSettlingDoesNotWaitForRowsBeingInserted(t *testing.T) {
 	defer tx.Rollback()
 	for _, q := range []string{
 		"INSERT INTO message_00 VALUES (1, '0123456789abcdef', 't', '', '', '', 1, 0)",
-		"INSERT INTO pending_00 VALUES (1, 1, 0, 0, '')",
+		"INSERT INTO pending_00 VALUES (1, 1, 0, 0, '', NULL, 0)",
 	} {
 		if _, err := tx.Exec(q); err != nil {
 			t.Fatal(err)
@@ -349,6 +349,7 @@ func TestSettlingDoesNotWaitForRowsBeingInserted(t *testing.T) {
 	}
 	for _, x := range []Settlement{
 		{Fails: []shard.PendingRow{{Pos: a, Group: 1, Attempts: 1}, {Pos: b, Group: 1, Attempts: 1}}},
+		{Deads: []shard.DeadRow{{Pos: b, Group: 1, Reason: "rejected", Attempts: 2}}},
 		{Acks: []shard.Ack{{Pos: a, Group: 1}, {Pos: b, Group: 1}}},
 	} {
 		if err := settle(x); err != nil {

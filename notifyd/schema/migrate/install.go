@@ -29,17 +29,19 @@ func install(ctx context.Context, db *sql.DB, opts Options) error {
 	return seed(ctx, db, shards)
 }
 
-// addSettings is version 2: columns and keys of tables that are there.
-func addSettings(ctx context.Context, db *sql.DB) error {
-	info, err := schema.Read(ctx, db)
-	if err != nil {
-		return err
+// upgrade makes a version that adds columns and keys to tables that are there.
+func upgrade(statements func(shards int) ([]string, error)) func(context.Context, *sql.DB) error {
+	return func(ctx context.Context, db *sql.DB) error {
+		info, err := schema.Read(ctx, db)
+		if err != nil {
+			return err
+		}
+		ddl, err := statements(info.Shards)
+		if err != nil {
+			return err
+		}
+		return execute(ctx, db, ddl)
 	}
-	statements, err := schema.SettingsStatements(info.Shards)
-	if err != nil {
-		return err
-	}
-	return execute(ctx, db, statements)
 }
 
 // execute runs DDL of which any part may have been run before.

@@ -101,7 +101,8 @@ func up(ctx context.Context, db *sql.DB, from int64, opts Options) error {
 		goose.WithDisableGlobalRegistry(true),
 		goose.WithGoMigrations(
 			version(1, func(ctx context.Context, db *sql.DB) error { return install(ctx, db, opts) }),
-			version(2, addSettings)))
+			version(2, upgrade(schema.SettingsStatements)),
+			version(3, upgrade(schema.RetriesStatements))))
 	if err != nil {
 		return err
 	}

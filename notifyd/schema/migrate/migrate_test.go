@@ -423,7 +423,9 @@ func assertWhole(t *testing.T, db *sql.DB, shards int) {
 		"SELECT COUNT(settings) + COUNT(*) FROM registry_topic":                         count(t, db, "SELECT COUNT(*) FROM registry_topic"),
 		"SELECT COUNT(settings) + COUNT(*) FROM registry_subscription":                  count(t, db, "SELECT COUNT(*) FROM registry_subscription"),
 		"SELECT COUNT(last_error) FROM half_00 FORCE INDEX (by_topic)":                  0,
+		"SELECT COUNT(first_error) + COUNT(counts_from) FROM pending_00":                0,
 		"SELECT COUNT(*) FROM (SELECT 1 FROM schema_version WHERE version_id = 2) AS t": 1,
+		"SELECT COUNT(*) FROM (SELECT 1 FROM schema_version WHERE version_id = 3) AS t": 1,
 	} {
 		if got := count(t, db, query); got != want {
 			t.Errorf("%s: %d, want %d", query, got, want)

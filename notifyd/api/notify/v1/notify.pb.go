@@ -670,7 +670,7 @@ type Nack struct {
 	Token []byte                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	// Shown to the operator; at most 1,000 bytes are kept.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Deliver again after this time, milliseconds, at most 24 h; 0: after the group's backoff.
+	// Deliver again after this time, milliseconds; more than 24 h are taken as 24 h; 0: after the backoff.
 	DelayMs uint32 `protobuf:"varint,3,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
 	// Never deliver again: the delivery becomes a dead letter, reason "rejected".
 	Reject        bool `protobuf:"varint,4,opt,name=reject,proto3" json:"reject,omitempty"`
