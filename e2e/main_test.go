@@ -4,10 +4,19 @@ import (
 	"os"
 	"testing"
 
+	"notifymirror/e2e/bank"
 	"notifymirror/e2e/stage"
 )
 
-func TestMain(m *testing.M) { os.Exit(stage.Run(m)) }
+// asBank as the first argument makes the test binary a bank.
+const asBank = "bank"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == asBank {
+		os.Exit(bank.Main(os.Args[2:]))
+	}
+	os.Exit(stage.Run(m))
+}
 
 // complaints fails a test by the first few of what may be thousands of like faults.
 type complaints struct {

@@ -17,6 +17,7 @@ import (
 	notifyv1 "notifymirror/notifyd/api/notify/v1"
 	"notifymirror/notifyd/client"
 	"notifymirror/notifyd/outbox"
+	"notifymirror/notifyd/schema"
 )
 
 // Two brokers and a mirror are killed again and again while halves are prepared, also twice at
@@ -401,7 +402,7 @@ func (u *undecided) finish() {
 // count adds a count over the store's shards.
 func (u *undecided) count(query string) (sum int) {
 	u.t.Helper()
-	for shard := range 8 {
+	for shard := range schema.DefaultShards {
 		var n int
 		if err := u.db.QueryRow(fmt.Sprintf(query, shard)).Scan(&n); err != nil {
 			u.t.Fatal(err)

@@ -40,6 +40,25 @@ func (s *Stage) Topic(c *client.Client, name string) {
 	}
 }
 
+// Subscribe declares a topic and a group that gets it.
+func (s *Stage) Subscribe(c *client.Client, group, topic string) {
+	s.t.Helper()
+	s.Topic(c, topic)
+	s.subscribe(c, group, topic)
+}
+
+func (s *Stage) subscribe(c *client.Client, group, topic string) {
+	s.t.Helper()
+	err := c.Admin(s.t.Context(), func(admin notifyv1connect.AdminClient) error {
+		_, err := admin.AddSubscription(s.t.Context(), connect.NewRequest(&notifyv1.AddSubscriptionRequest{
+			Subscription: &notifyv1.Subscription{Group: group, Topic: topic}}))
+		return err
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // Shards is what a broker says about the store's shards.
 func (s *Stage) Shards(broker *Program) ([]*notifyv1.Shard, error) {
 	admin := s.Client(broker)
@@ -100,14 +119,7 @@ type Group struct {
 // acknowledged.
 func (s *Stage) Listen(c *client.Client, group, topic string) *Group {
 	s.t.Helper()
-	err := c.Admin(s.t.Context(), func(admin notifyv1connect.AdminClient) error {
-		_, err := admin.AddSubscription(s.t.Context(), connect.NewRequest(&notifyv1.AddSubscriptionRequest{
-			Subscription: &notifyv1.Subscription{Group: group, Topic: topic}}))
-		return err
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	s.subscribe(c, group, topic)
 	g := &Group{Name: group, s: s, seen: map[string]int{}, latest: map[string]client.Message{}}
 	consumer, err := c.NewConsumer(client.ConsumerConfig{Group: group, Refresh: time.Second, Drain: time.Second, Handler: g.handle})
 	if err != nil {

@@ -68,7 +68,23 @@ func (p *Program) configure(s *Stage, name, format string, args ...any) {
 // NewProgram is a program that runs until it is told to end, and is not started yet.
 func NewProgram(t testing.TB, name string, args ...string) *Program {
 	t.Helper()
-	p := &Program{t: t, ID: name, path: program(t, name), args: args, log: filepath.Join(t.TempDir(), "log")}
+	return newProgram(t, name, program(t, name), args)
+}
+
+// Self is this test binary as a program of its own, which is not started yet. Its TestMain must
+// look at the arguments.
+func Self(t testing.TB, id string, args ...string) *Program {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newProgram(t, id, path, args)
+}
+
+func newProgram(t testing.TB, name, path string, args []string) *Program {
+	t.Helper()
+	p := &Program{t: t, ID: name, path: path, args: args, log: filepath.Join(t.TempDir(), "log")}
 	t.Cleanup(func() {
 		if p.proc != nil {
 			p.proc.Kill()
@@ -120,6 +136,9 @@ func (p *Program) Ready() error {
 	}
 	return nil
 }
+
+// Ended tells whether the program has ended, or was never started.
+func (p *Program) Ended() bool { return p.proc == nil || p.proc.Ended() }
 
 // Kill is kill -9; it returns when the program is gone.
 func (p *Program) Kill() { p.proc.Kill() }

@@ -76,6 +76,12 @@ func (s *Stage) Open() *sql.DB {
 	return db
 }
 
+// Schema returns the DSN of another schema on the stage's server, empty at first.
+func (s *Stage) Schema() string {
+	s.t.Helper()
+	return dbtest.SchemaOn(s.t, s.Database)
+}
+
 // Free is a host:port on which nobody listens.
 func Free(t testing.TB) string {
 	t.Helper()

@@ -1,7 +1,6 @@
 package stage
 
 import (
-	"database/sql"
 	"fmt"
 	"time"
 
@@ -12,23 +11,26 @@ import (
 func (s *Stage) AwaitEmpty(limit time.Duration) {
 	s.t.Helper()
 	db := s.Open()
-	info, err := schema.Read(s.t.Context(), db)
-	if err != nil {
-		s.t.Fatal(err)
-	}
 	Eventually(s.t, limit, "store empty", func() error {
-		for shard := range info.Shards {
-			for _, table := range []string{schema.Message(shard), schema.Pending(shard), schema.DeadLetter(shard)} {
-				if n, err := s.count(db, table); err != nil || n > 0 {
-					return fmt.Errorf("table %s: %d rows, error %v", table, n, err)
-				}
-			}
-		}
-		return nil
+		return s.Empty(db, schema.Message, schema.Pending, schema.DeadLetter)
 	})
 }
 
-func (s *Stage) count(db *sql.DB, table string) (n int, err error) {
-	err = db.QueryRowContext(s.t.Context(), "SELECT COUNT(*) FROM "+table).Scan(&n)
-	return n, err
+// Empty returns an error when one of the given tables of any shard has a row. db is the
+// store, or a transaction in it.
+func (s *Stage) Empty(db schema.Querier, tables ...func(shard int) string) error {
+	info, err := schema.Read(s.t.Context(), db)
+	if err != nil {
+		return err
+	}
+	for shard := range info.Shards {
+		for _, table := range tables {
+			var n int
+			err := db.QueryRowContext(s.t.Context(), "SELECT COUNT(*) FROM "+table(shard)).Scan(&n)
+			if err != nil || n > 0 {
+				return fmt.Errorf("table %s: %d rows, error %v", table(shard), n, err)
+			}
+		}
+	}
+	return nil
 }
