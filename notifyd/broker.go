@@ -60,11 +60,11 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 		producers: newProducers(),
 		retry: retryPolicy{min: time.Duration(cfg.RetryMin), max: time.Duration(cfg.RetryMax),
 			attempts: cfg.MaxAttempts, age: time.Duration(cfg.MaxAge)}}
-	networks, err := egress.ParseNetworks(cfg.CallbackNetworks)
+	networks, err := egress.ParseNetworks(cfg.EgressNetworks)
 	if err != nil {
 		return nil, err
 	}
-	c.callbacks = &callbacks{http: egress.NewGuard(networks).Client(callbackTimeout)}
+	c.callbacks = &callbacks{http: egress.NewGuard(networks).Client(callbackTimeout, 4)}
 	deps.Registerer.MustRegister(newFlightCollector(c))
 	b := &Broker{core: c, version: deps.Version, memory: semaphore.NewWeighted(int64(cfg.PublishMemory)),
 		router: newRouter(), stores: newStoreSet(), stopping: make(chan struct{})}

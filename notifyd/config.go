@@ -65,9 +65,9 @@ type Config struct {
 	CheckMax   Duration `yaml:"check_max"`
 	// CheckBudget is how many times a half is asked about before it is parked. Default 15.
 	CheckBudget int `yaml:"check_budget"`
-	// CallbackNetworks are networks (CIDR) beyond the public internet that callback URLs may
-	// lead to. Default none: loopback, private and other special addresses are refused.
-	CallbackNetworks []string `yaml:"callback_networks"`
+	// EgressNetworks are networks (CIDR) beyond the public internet that callback URLs and
+	// webhooks may lead to. Default none: loopback, private and other special addresses are refused.
+	EgressNetworks []string `yaml:"egress_networks"`
 	// LeaseTime is how long a shard stays with an owner that does not renew. Default 6 s.
 	LeaseTime Duration `yaml:"lease_time"`
 }
@@ -204,8 +204,8 @@ func (c Config) check() (problems []error) {
 	if c.CheckAfter > c.CheckMax {
 		bad("check_after", "%s is above check_max, %s", time.Duration(c.CheckAfter), time.Duration(c.CheckMax))
 	}
-	if _, err := egress.ParseNetworks(c.CallbackNetworks); err != nil {
-		bad("callback_networks", "%s", err)
+	if _, err := egress.ParseNetworks(c.EgressNetworks); err != nil {
+		bad("egress_networks", "%s", err)
 	}
 	if time.Duration(c.LeaseTime) < time.Second {
 		bad("lease_time", "%s is below 1s", time.Duration(c.LeaseTime))

@@ -289,7 +289,7 @@ func TestACallbackDecidesAndABadOneDecidesNothing(t *testing.T) {
 	s := newStage(t)
 	addr, _ := s.broker(func(c *notifyd.Config) {
 		quickChecks(c)
-		c.CallbackNetworks = []string{"127.0.0.0/8"}
+		c.EgressNetworks = []string{"127.0.0.0/8"}
 	})
 	s.subscribe(s.client(addr), "orders", "g")
 	var calls sync.Map

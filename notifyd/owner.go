@@ -280,7 +280,7 @@ const (
 // ended counts an attempt that is over; failure is empty when it was acknowledged.
 func (o *owner) ended(f *flight, failure string) {
 	group := o.registry.load().GroupNames[f.group]
-	o.metrics.attempts.WithLabelValues(f.msg.Topic, group, "grpc").Inc()
+	o.metrics.attempts.WithLabelValues(f.msg.Topic, group, f.inst.transport).Inc()
 	reason := "nack"
 	switch failure {
 	case "":
@@ -291,7 +291,7 @@ func (o *owner) ended(f *flight, failure string) {
 	case failedStreamEnded:
 		reason = "connect"
 	}
-	o.metrics.failures.WithLabelValues(f.msg.Topic, group, "grpc", reason).Inc()
+	o.metrics.failures.WithLabelValues(f.msg.Topic, group, f.inst.transport, reason).Inc()
 }
 
 // ack notes that a group is done with a message. It reports false when the message was not

@@ -246,7 +246,8 @@ func TestEveryDeliveryOfAGroupHasOneEnd(t *testing.T) {
 		var offered, received []*flight
 		steps := map[string]func(*rapid.T){
 			"attach": func(t *rapid.T) {
-				instances = append(instances, g.attach("i", "p", rapid.IntRange(1, 3).Draw(t, "credit")))
+				wait := rapid.Int64Range(1, 9).Draw(t, "seconds to acknowledge") * 1e6
+				instances = append(instances, g.join(&instance{wait: wait, credit: rapid.IntRange(1, 3).Draw(t, "credit")}))
 				g.pump()
 			},
 			"detach": func(t *rapid.T) {
@@ -283,7 +284,13 @@ func TestEveryDeliveryOfAGroupHasOneEnd(t *testing.T) {
 			},
 			"wait": func(t *rapid.T) {
 				clock.set(clock.now() + rapid.Int64Range(1, 4).Draw(t, "seconds")*1e6)
+				now := clock.now()
 				g.expire((5 * time.Second).Microseconds())
+				for _, f := range g.flights {
+					if f.deadline <= now {
+						t.Fatalf("delivery %d is in flight behind its deadline", f.pos)
+					}
+				}
 			},
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {

@@ -1,6 +1,7 @@
 package notifyd
 
 import (
+	"container/heap"
 	"slices"
 	"sync"
 	"time"
@@ -39,6 +40,7 @@ type flight struct {
 
 	queuedAt int64 // this and the rest by the group's clock, under its lock
 	deadline int64
+	wait     int64 // from the push to the deadline, microseconds; set with inst
 
 	inst   *instance
 	done   bool
@@ -52,9 +54,12 @@ type flightKey struct {
 
 func (f *flight) key() flightKey { return flightKey{f.from, f.pos} }
 
-// An instance is one attached stream of a group. Its fields belong to the group's lock.
+// An instance is one attached stream of a group, or its endpoint. Its fields belong to the
+// group's lock; name, peer, transport and wait never change.
 type instance struct {
 	name, peer string
+	transport  string // as metrics call it
+	wait       int64  // for an acknowledgement, microseconds
 	credit     int
 	inFlight   int
 	stale      int // ended before the stream could send them: still in the outbox
@@ -82,16 +87,27 @@ type pushGroup struct {
 	turn      int
 	waiting   []*flight // for credit, oldest first
 	flights   map[flightKey]*flight
-	order     []*flight // in flight or done, by deadline
+	order     byDeadline // in flight or done
 }
 
 func newPushGroup(id int32, ackWait time.Duration, clock *clock) *pushGroup {
 	return &pushGroup{id: id, ackWait: ackWait, clock: clock, flights: map[flightKey]*flight{}}
 }
 
-// attach adds an instance.
+// Transports of deliveries.
+const (
+	transportStream  = "grpc"
+	transportWebhook = "webhook"
+)
+
+// attach adds a stream.
 func (g *pushGroup) attach(name, peer string, credit int) *instance {
-	inst := &instance{name: name, peer: peer, credit: credit, wake: make(chan struct{}, 1)}
+	return g.join(&instance{name: name, peer: peer, transport: transportStream, wait: g.ackWait.Microseconds(), credit: credit})
+}
+
+// join adds an instance.
+func (g *pushGroup) join(inst *instance) *instance {
+	inst.wake = make(chan struct{}, 1)
 	g.mu.Lock()
 	g.instances = append(g.instances, inst)
 	g.mu.Unlock()
@@ -134,17 +150,17 @@ func (g *pushGroup) detach(inst *instance) {
 }
 
 func deferAll(fs []*flight) {
-	for _, part := range bySource(fs) {
+	for _, part := range runs(fs) {
 		part[0].from.deferred(part)
 	}
 }
 
-// bySource cuts a list into runs of one source.
-func bySource(fs []*flight) [][]*flight {
+// runs cuts a list into runs of one source and one wait.
+func runs(fs []*flight) [][]*flight {
 	var out [][]*flight
 	start := 0
 	for i := range fs {
-		if i > start && fs[i].from != fs[start].from {
+		if i > start && (fs[i].from != fs[start].from || fs[i].wait != fs[start].wait) {
 			out = append(out, fs[start:i])
 			start = i
 		}
@@ -188,8 +204,8 @@ func (g *pushGroup) pump() {
 		if len(assigned) == 0 {
 			return
 		}
-		for _, part := range bySource(assigned) {
-			g.launch(part, part[0].from.sent(part, g.ackWait.Microseconds()))
+		for _, part := range runs(assigned) {
+			g.launch(part, part[0].from.sent(part, part[0].wait))
 		}
 	}
 }
@@ -203,10 +219,10 @@ func (g *pushGroup) assign(now int64) []*flight {
 			break
 		}
 		f := g.waiting[n]
-		f.inst, f.deadline = inst, now+g.ackWait.Microseconds()
+		f.inst, f.wait, f.deadline = inst, inst.wait, now+inst.wait
 		inst.inFlight++
 		g.flights[f.key()] = f
-		g.order = append(g.order, f)
+		heap.Push(&g.order, f)
 	}
 	assigned := g.waiting[:n:n]
 	g.waiting = g.waiting[n:]
@@ -275,7 +291,7 @@ func (g *pushGroup) expire(settleAfter int64) {
 	var late, unsent []*flight
 	g.mu.Lock()
 	for len(g.order) > 0 && (g.order[0].done || g.order[0].deadline <= now) {
-		if f := g.order[0]; !f.done {
+		if f := heap.Pop(&g.order).(*flight); !f.done {
 			if f.queued {
 				unsent = append(unsent, f)
 			} else {
@@ -283,11 +299,10 @@ func (g *pushGroup) expire(settleAfter int64) {
 			}
 			g.end(f)
 		}
-		g.order[0] = nil
-		g.order = g.order[1:]
 	}
 	if len(g.order) > 2*len(g.flights)+1000 {
 		g.order = slices.DeleteFunc(g.order, func(f *flight) bool { return f.done })
+		heap.Init(&g.order)
 	}
 	for len(g.waiting) > 0 && !g.waiting[0].retry && g.waiting[0].queuedAt+settleAfter <= now {
 		g.waiting[0] = nil
@@ -370,6 +385,21 @@ func (g *pushGroup) drop(from source) (flying []*flight) {
 	g.mu.Unlock()
 	g.pump()
 	return flying
+}
+
+// byDeadline is a heap of flights, the earliest deadline first.
+type byDeadline []*flight
+
+func (o byDeadline) Len() int           { return len(o) }
+func (o byDeadline) Less(i, j int) bool { return o[i].deadline < o[j].deadline }
+func (o byDeadline) Swap(i, j int)      { o[i], o[j] = o[j], o[i] }
+func (o *byDeadline) Push(x any)        { *o = append(*o, x.(*flight)) }
+func (o *byDeadline) Pop() any {
+	last := len(*o) - 1
+	f := (*o)[last]
+	(*o)[last] = nil
+	*o = (*o)[:last]
+	return f
 }
 
 // wake signals a channel of capacity 1.

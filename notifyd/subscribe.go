@@ -43,7 +43,7 @@ func (b *Broker) Subscribe(ctx context.Context, stream *subscribeStream) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	gauge := b.metrics.subscribers.WithLabelValues(first.GetAttach().GetGroup(), "grpc")
+	gauge := b.metrics.subscribers.WithLabelValues(first.GetAttach().GetGroup(), transportStream)
 	gauge.Inc()
 	defer gauge.Dec()
 	defer b.wakeReaders()

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -46,17 +47,30 @@ func special() []netip.Prefix {
 	return out
 }
 
-// A Guard decides which addresses may be dialled.
-type Guard struct{ allow, block []netip.Prefix }
+// metadata are the addresses where clouds give credentials away to whoever asks from inside.
+func metadata() []netip.Addr {
+	return []netip.Addr{netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200")}
+}
 
-// NewGuard allows public addresses and the given networks.
-func NewGuard(allow []netip.Prefix) *Guard { return &Guard{allow: allow, block: special()} }
+// A Guard decides which addresses may be dialled.
+type Guard struct {
+	allow, block []netip.Prefix
+	metadata     []netip.Addr
+	resolver     *net.Resolver // nil: the system's
+}
+
+// NewGuard allows public addresses and the given networks, but of these no metadata address
+// of a cloud that is not a network of its own.
+func NewGuard(allow []netip.Prefix) *Guard {
+	return &Guard{allow: allow, block: special(), metadata: metadata()}
+}
 
 // Allowed reports whether the address may be dialled.
 func (g *Guard) Allowed(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
+	secret := slices.Contains(g.metadata, a)
 	for _, p := range g.allow {
-		if p.Contains(a) {
+		if p.Contains(a) && (!secret || p.IsSingleIP()) {
 			return true
 		}
 	}
@@ -78,19 +92,20 @@ func (g *Guard) control(_ context.Context, _, address string, _ syscall.RawConn)
 		return fmt.Errorf("%w: %s", ErrBlocked, address)
 	}
 	if !g.Allowed(ap.Addr()) {
-		return fmt.Errorf("%w: %s is not public; callback_networks allows more", ErrBlocked, ap.Addr())
+		return fmt.Errorf("%w: %s is not public; egress_networks allows more", ErrBlocked, ap.Addr())
 	}
 	return nil
 }
 
-// Client is an HTTP client behind the guard. timeout is the whole call's, answer included.
-func (g *Guard) Client(timeout time.Duration) *http.Client {
-	dialer := &net.Dialer{Timeout: timeout, ControlContext: g.control}
+// Client is an HTTP client behind the guard. timeout is the longest of a whole call, answer
+// included; idle is how many idle connections to one host are kept.
+func (g *Guard) Client(timeout time.Duration, idle int) *http.Client {
+	dialer := &net.Dialer{Timeout: timeout, ControlContext: g.control, Resolver: g.resolver}
 	return &http.Client{
 		Timeout: timeout,
 		Transport: &http.Transport{
 			Proxy: nil, DialContext: dialer.DialContext, ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout,
-			ResponseHeaderTimeout: timeout, MaxResponseHeaderBytes: 16 << 10, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
+			ResponseHeaderTimeout: timeout, MaxResponseHeaderBytes: 16 << 10, MaxIdleConnsPerHost: idle, IdleConnTimeout: 30 * time.Second,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

@@ -31,6 +31,19 @@ func TestOnlyPublicAndAllowedAddressesMayBeDialled(t *testing.T) {
 	}
 }
 
+func TestMetadataAddressesOfCloudsAreAllowedOnlyByThemselves(t *testing.T) {
+	for _, address := range []string{"169.254.169.254", "100.100.100.200", "fd00:ec2::254"} {
+		a := netip.MustParseAddr(address)
+		everything := NewGuard([]netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")})
+		if everything.Allowed(a) {
+			t.Errorf("%s is allowed by a network around it", a)
+		}
+		if !NewGuard([]netip.Prefix{netip.PrefixFrom(a, a.BitLen())}).Allowed(a) {
+			t.Errorf("%s is refused although it is named", a)
+		}
+	}
+}
+
 func TestTheGuardStandsAtTheDialAndRedirectsAreNotFollowed(t *testing.T) {
 	calls := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -40,14 +53,14 @@ func TestTheGuardStandsAtTheDialAndRedirectsAreNotFollowed(t *testing.T) {
 	defer server.Close()
 	for _, host := range []string{"127.0.0.1", "localhost"} {
 		url := strings.Replace(server.URL, "127.0.0.1", host, 1)
-		if _, err := NewGuard(nil).Client(time.Second).Get(url); !errors.Is(err, ErrBlocked) {
+		if _, err := NewGuard(nil).Client(time.Second, 1).Get(url); !errors.Is(err, ErrBlocked) {
 			t.Errorf("%s: %v, want ErrBlocked", url, err)
 		}
 	}
 	if calls != 0 {
 		t.Fatalf("%d calls came through", calls)
 	}
-	res, err := NewGuard([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}).Client(5 * time.Second).Get(server.URL)
+	res, err := NewGuard([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}).Client(5*time.Second, 1).Get(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
