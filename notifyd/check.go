@@ -78,7 +78,8 @@ func (o *owner) question(h store.Half) *notifyv1.Check {
 }
 
 func messageProto(m *message.Message) *notifyv1.Message {
-	return &notifyv1.Message{Id: m.ID.String(), Topic: m.Topic, Key: m.Key, Headers: m.Headers, Body: m.Body, BornAtUs: m.BornAt}
+	return &notifyv1.Message{Id: m.ID.String(), Topic: m.Topic, Key: m.Key, Headers: m.Headers, Body: m.Body,
+		BornAtUs: m.BornAt, DeliverAtUs: m.DeliverAt, ExpiresAtUs: m.ExpiresAt}
 }
 
 // uncount takes a check back that was not asked.

@@ -14,6 +14,7 @@
 //	push      push.go, subscribe.go   one instance of each group, as far as its credit goes
 //	settle    settle.go               outcomes become batched deletes or pending rows
 //	drain     drain.go                due pending rows and unread messages come back
+//	delay     delay.go                a delayed message is exchanged when its time has come
 //	retry     retry.go                when a failed delivery is due again, or why it is not
 //	bury      dead.go                 one that is not becomes a dead letter
 //

@@ -87,14 +87,18 @@ func (o *owner) readFailed(ctx context.Context, err error) error {
 
 // seekDrains learns which groups have pending rows from before.
 func (o *owner) seekDrains(ctx context.Context) error {
+	groups := []int32{shard.Delayed}
 	for _, g := range o.registry.load().Groups {
-		next, ok, err := o.st.NextDue(ctx, o.no, g.ID, -1)
+		groups = append(groups, g.ID)
+	}
+	for _, g := range groups {
+		next, ok, err := o.st.NextDue(ctx, o.no, g, -1)
 		if err != nil {
 			return err
 		}
 		if ok {
 			o.mu.Lock()
-			o.hint(g.ID, next)
+			o.hint(g, next)
 			o.mu.Unlock()
 		}
 	}
@@ -118,7 +122,11 @@ func (o *owner) read(ctx context.Context) (again bool, err error) {
 	}
 	o.mu.Unlock()
 	for _, g := range due {
-		more, err := o.drainGroup(ctx, g)
+		drain := o.drainGroup
+		if g == shard.Delayed {
+			drain = o.exchangeDue
+		}
+		more, err := drain(ctx, g)
 		if err != nil {
 			return false, err
 		}

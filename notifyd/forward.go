@@ -127,5 +127,6 @@ func answerForwarded(batch []*publish, results []*notifyv1.PublishResult) []*pub
 func toRequest(p *publish) *notifyv1.PublishRequest {
 	m := p.item.Msg
 	return &notifyv1.PublishRequest{IdempotencyKey: p.item.IdempotencyKey, Message: &notifyv1.Message{
-		Id: m.ID.String(), Topic: m.Topic, Key: m.Key, Headers: m.Headers, Body: m.Body}}
+		Id: m.ID.String(), Topic: m.Topic, Key: m.Key, Headers: m.Headers, Body: m.Body,
+		DeliverAtUs: m.DeliverAt, ExpiresAtUs: m.ExpiresAt}}
 }

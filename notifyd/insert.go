@@ -108,7 +108,7 @@ func (o *owner) insert(ctx context.Context, batch []*publish) error {
 	stored := make([]shard.Stored, 0, len(items))
 	for i, v := range verdicts {
 		if v.Pos != 0 {
-			stored = append(stored, shard.Stored{Pos: v.Pos, Msg: items[i].Msg})
+			stored = append(stored, storedAt(v.Pos, items[i].Msg))
 		}
 	}
 	deliveries := o.committed(fence, stored)
@@ -124,6 +124,11 @@ func (o *owner) committed(fence store.Fence, stored []shard.Stored) []shard.Deli
 	defer o.mu.Unlock()
 	ds := o.ledger.Committed(fence.Now, stored, o.deliveryFull())
 	o.count()
+	for _, s := range stored {
+		if s.Delayed {
+			o.hint(shard.Delayed, s.Msg.DeliverAt)
+		}
+	}
 	if _, _, paging := o.ledger.Page(); paging {
 		wake(o.readWake)
 	}

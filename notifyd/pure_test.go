@@ -351,6 +351,28 @@ func TestARowWrittenDuringAReadIsNotDeliveredAgain(t *testing.T) {
 	}
 }
 
+func TestADelayedMessageSettledDuringAReadIsNotExchangedAgain(t *testing.T) {
+	v := &view{Registry: &store.Registry{Version: 1}, groupsOf: map[string][]int32{"t": {1}}}
+	o := newOwner(newTestSide(), 0, store.Taken{Epoch: 1, Version: 1, Settled: shard.At(1, 5)}, v, nil, nil)
+	row := store.Due{Pos: shard.At(1, 1), NextAt: 1, Msg: &message.Message{ID: uuid.New(), Topic: "t", DeliverAt: 1}}
+	d := newDrain()
+	if n := len(o.takeDue(d, 1, []store.Due{row})); n != 1 {
+		t.Fatalf("%d deliveries of a due message, want 1", n)
+	}
+	// A read begins; then the message is settled and its row deleted; then the read ends.
+	o.ack(row.Pos, 1)
+	o.settled(o.settlement(settleBatch))
+	if n := len(o.takeDue(d, 1, []store.Due{row})); n != 0 {
+		t.Error("a read that began before the commit exchanged the message again")
+	}
+	o.mu.Lock()
+	o.forgetWritten()
+	o.mu.Unlock()
+	if len(o.busy) != 0 {
+		t.Errorf("%d rows stay busy for ever", len(o.busy))
+	}
+}
+
 func TestAnAckForAMessageNotReadYetIsHandedBack(t *testing.T) {
 	side := newTestSide()
 	o := newOwner(side, 0, store.Taken{Epoch: 2, Version: 1}, newView(&store.Registry{Version: 1}), nil, nil)

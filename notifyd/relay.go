@@ -205,7 +205,7 @@ func (o *owner) insertRelayed(ctx context.Context, rows []store.OutboxRow) error
 	}
 	stored := make([]shard.Stored, len(rows))
 	for i, r := range rows {
-		stored[i] = shard.Stored{Pos: first + shard.Pos(i), Msg: r.Msg}
+		stored[i] = storedAt(first+shard.Pos(i), r.Msg)
 		o.metrics.published.WithLabelValues(r.Msg.Topic, "outbox").Inc()
 		o.metrics.publishedBytes.WithLabelValues(r.Msg.Topic).Add(float64(contentSize(r.Msg)))
 	}

@@ -138,6 +138,9 @@ func (o *owner) settled(s *store.Settlement) {
 	for _, r := range s.Plan.Pending {
 		o.hint(r.Group, r.NextAt)
 	}
+	for _, pos := range s.Plan.Undelay {
+		o.written = append(o.written, flightGroup{pos, shard.Delayed})
+	}
 	for _, a := range s.Acks {
 		o.written = append(o.written, flightGroup{a.Pos, a.Group})
 	}

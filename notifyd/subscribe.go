@@ -129,9 +129,7 @@ func (c *consumer) send(ctx context.Context, ended chan error) error {
 }
 
 func delivery(f *flight) *notifyv1.Delivery {
-	m := f.msg
-	return &notifyv1.Delivery{Token: f.token, Attempt: uint32(f.attempt), Message: &notifyv1.Message{
-		Id: m.ID.String(), Topic: m.Topic, Key: m.Key, Headers: m.Headers, Body: m.Body, BornAtUs: m.BornAt}}
+	return &notifyv1.Delivery{Token: f.token, Attempt: uint32(f.attempt), Message: messageProto(f.msg)}
 }
 
 // receive takes acknowledgements until the consumer closes its side.

@@ -21,6 +21,7 @@ type publishFlags struct {
 	ndjson, jsonArray   string
 	keyField            string
 	headerFields        []string
+	delay, ttl          time.Duration
 }
 
 func (a *app) publishCommand() *cobra.Command {
@@ -48,6 +49,8 @@ stores nothing twice: message N of many uses KEY-N.`,
 	fl.StringArrayVarP(&f.headers, "header", "H", nil, "header, name=value; may be repeated")
 	fl.IntVar(&f.count, "count", 1, "publish the message so many times")
 	fl.Float64Var(&f.rate, "rate", 0, "most messages a second; 0: as fast as possible")
+	fl.DurationVar(&f.delay, "delay", 0, "push it first so long from now, at most 40 days; the mirror has it at once")
+	fl.DurationVar(&f.ttl, "ttl", 0, "give its deliveries up so long after the first; 0: never")
 	fl.StringVar(&f.idempotencyKey, "idempotency-key", "", "a repeat with the same key stores nothing")
 	fl.StringVar(&f.ndjson, "ndjson", "", "file with one JSON object per line, each a message")
 	fl.StringVar(&f.jsonArray, "json-array", "", "file with one JSON array, each element a message")
@@ -155,7 +158,7 @@ func (a *app) sendAll(ctx context.Context, f publishFlags, src *source, p *clien
 		if f.idempotencyKey != "" {
 			opts.IdempotencyKey = fmt.Sprintf("%s-%d", f.idempotencyKey, it.number)
 		}
-		it.message.Topic = src.message.Topic
+		it.message.Topic, it.message.Delay, it.message.TTL = src.message.Topic, f.delay, f.ttl
 		err = p.Send(ctx, it.message, opts, func(r client.Published, err error) {
 			if err != nil {
 				t.failed(it, err)

@@ -48,7 +48,7 @@ func (a *app) source(f publishFlags, args []string) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &source{message: client.Message{Topic: args[0], Key: f.key, Headers: headers}, total: f.count}
+	s := &source{message: client.Message{Topic: args[0], Key: f.key, Headers: headers, Delay: f.delay, TTL: f.ttl}, total: f.count}
 	file := f.ndjson + f.jsonArray
 	if file == "" {
 		if f.keyField != "" || len(fields) > 0 {

@@ -92,7 +92,7 @@ func EncodeHeaders(hs []Header) ([]byte, error) {
 // check finds names that no message may have in headers sorted by name.
 func check(hs []Header) error {
 	for i, h := range hs {
-		if Reserved(h.Name) {
+		if Reserved(h.Name) && h.Name != headerDeliverAt && h.Name != headerExpiresAt {
 			return fmt.Errorf("%w: the name %q begins with %s", ErrHeader, h.Name, ReservedPrefix)
 		}
 		if i > 0 && h.Name == hs[i-1].Name {

@@ -17,7 +17,9 @@ import (
 //	timestamp  when the store committed the message, by the store's clock, in ms
 //	headers    in this order:
 //	  <name>          the message's own headers by name ascending; none begins with
-//	                  "notify-" in any mix of cases
+//	                  "notify-" in any mix of cases, but for these two, when they are set:
+//	                  notify-deliver-at and notify-expires-at, when the message is pushed
+//	                  first and when it is given up, microseconds since 1970 UTC
 //	  notify-id       the id: 36 bytes, 8-4-4-4-12 lower-case hex digits
 //	  notify-topic    the topic as the producer named it, without the mirror's prefix
 //	  notify-born-at  when the store took the message, microseconds since 1970 UTC
@@ -29,6 +31,10 @@ const (
 	headerBornAt = "notify-born-at"
 	headerSource = "notify-source"
 	headerSeq    = "notify-seq"
+
+	// Times that notifyd writes among a message's own headers, when they are set.
+	headerDeliverAt = "notify-deliver-at"
+	headerExpiresAt = "notify-expires-at"
 
 	ownHeaders = 5
 	idLen      = 36

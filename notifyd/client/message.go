@@ -25,18 +25,44 @@ type Message struct {
 	// BornAt is when the store took the message, by the store's clock, in
 	// microseconds. Ignored at publish.
 	BornAt time.Time
+	// DeliverAt is when the message is pushed first, by the store's clock; zero or
+	// past: at once. Delay is the same from the publish on; give one of the two. At
+	// most 40 days ahead. The mirror has the message at once in any case.
+	DeliverAt time.Time
+	Delay     time.Duration
+	// ExpiresAt is when deliveries that are not acknowledged become dead letters;
+	// zero: never. TTL is the same from the publish, or from DeliverAt, on; give
+	// one of the two. A TTL is at most 365 days.
+	ExpiresAt time.Time
+	TTL       time.Duration
 }
 
 func (m Message) proto() *notifyv1.Message {
-	return &notifyv1.Message{Id: m.ID, Topic: m.Topic, Key: m.Key, Headers: m.Headers, Body: m.Body}
+	return &notifyv1.Message{Id: m.ID, Topic: m.Topic, Key: m.Key, Headers: m.Headers, Body: m.Body,
+		DeliverAtUs: micros(m.DeliverAt), ExpiresAtUs: micros(m.ExpiresAt), DelayMs: millis(m.Delay), TtlMs: millis(m.TTL)}
+}
+
+// micros is the API's form of a time, 0 for none.
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+// millis is the API's form of a duration, rounded up: a short one is not none.
+func millis(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
+
+func timeOf(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us).UTC()
 }
 
 func messageFrom(m *notifyv1.Message) Message {
-	out := Message{ID: m.GetId(), Topic: m.GetTopic(), Key: m.GetKey(), Headers: m.GetHeaders(), Body: m.GetBody()}
-	if us := m.GetBornAtUs(); us != 0 {
-		out.BornAt = time.UnixMicro(us).UTC()
-	}
-	return out
+	return Message{ID: m.GetId(), Topic: m.GetTopic(), Key: m.GetKey(), Headers: m.GetHeaders(), Body: m.GetBody(),
+		BornAt: timeOf(m.GetBornAtUs()), DeliverAt: timeOf(m.GetDeliverAtUs()), ExpiresAt: timeOf(m.GetExpiresAtUs())}
 }
 
 // PublishOptions are what may be asked of one publish beside the message.

@@ -3,8 +3,10 @@ package message
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/google/uuid"
 )
@@ -22,6 +24,50 @@ type Message struct {
 	Mirrored bool
 	// BornAt is when the store took it, microseconds since 1970 UTC by the store's clock.
 	BornAt int64
+	// DeliverAt is when it is pushed first, ExpiresAt when deliveries that are not acknowledged
+	// become dead letters; by the same clock, 0: at once, never.
+	DeliverAt, ExpiresAt int64
+}
+
+// Names under which the two times stand in a row's headers, and in the mirror.
+const (
+	HeaderDeliverAt = ReservedHeaderPrefix + "deliver-at"
+	HeaderExpiresAt = ReservedHeaderPrefix + "expires-at"
+)
+
+// StoredHeaders are the headers with the times that are set; the result may be m.Headers.
+func (m *Message) StoredHeaders() map[string]string {
+	if m.DeliverAt == 0 && m.ExpiresAt == 0 {
+		return m.Headers
+	}
+	all := make(map[string]string, len(m.Headers)+2)
+	maps.Copy(all, m.Headers)
+	for name, at := range map[string]int64{HeaderDeliverAt: m.DeliverAt, HeaderExpiresAt: m.ExpiresAt} {
+		if at != 0 {
+			all[name] = strconv.FormatInt(at, 10)
+		}
+	}
+	return all
+}
+
+// SetStoredHeaders takes headers as StoredHeaders gave them; they are the message's from then on.
+func (m *Message) SetStoredHeaders(all map[string]string) error {
+	for name, at := range map[string]*int64{HeaderDeliverAt: &m.DeliverAt, HeaderExpiresAt: &m.ExpiresAt} {
+		text, ok := all[name]
+		if !ok {
+			continue
+		}
+		var err error
+		if *at, err = strconv.ParseInt(text, 10, 64); err != nil {
+			return fmt.Errorf("header %s: %w", name, err)
+		}
+		delete(all, name)
+	}
+	m.Headers = all
+	if len(all) == 0 {
+		m.Headers = nil
+	}
+	return nil
 }
 
 // overhead is the memory that a message takes beside its strings and body, in bytes.

@@ -21,6 +21,8 @@ type Delivery struct {
 type Stored struct {
 	Pos Pos
 	Msg *message.Message
+	// Delayed: it was inserted with a (pos, Delayed) row, so it is settled until that is due.
+	Delayed bool
 }
 
 // A Place says where the state of a delivery is to be found.
@@ -163,6 +165,9 @@ func (l *Ledger) Due(now int64, m Stored) []Delivery {
 func (l *Ledger) add(now int64, batch []Stored) []Delivery {
 	var out []Delivery
 	for _, m := range batch {
+		if m.Delayed {
+			continue
+		}
 		e := l.newEntry(now, m)
 		l.queue.push(e)
 		out = l.deliveries(e, out)

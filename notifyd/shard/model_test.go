@@ -373,11 +373,7 @@ func (m *model) publish(b *broker, delayed bool) {
 		if m.rules.oneSlot {
 			b.slot.Commit()
 		}
-		if delayed {
-			b.ledger.Committed(0, []Stored{{pos, msg}}, true) // its pending row settles it: paging passes it over
-			return
-		}
-		b.todo = append(b.todo, b.ledger.Committed(0, []Stored{{pos, msg}}, m.r.IntN(4) == 0)...)
+		b.todo = append(b.todo, b.ledger.Committed(0, []Stored{{pos, msg, delayed}}, m.r.IntN(4) == 0)...)
 	}
 	t.failed = func() {
 		if m.rules.oneSlot {
@@ -706,7 +702,7 @@ func (m *model) page(b *broker) {
 		}
 		pending, dead := m.rows(pos)
 		if pending == 0 && (dead == 0 || !m.rules.deadSettles) {
-			rows = append(rows, Stored{pos, m.msgs[pos]})
+			rows = append(rows, Stored{Pos: pos, Msg: m.msgs[pos]})
 		}
 	}
 	b.todo = append(b.todo, b.ledger.Paged(0, rows, to)...)
@@ -721,7 +717,7 @@ func (m *model) due(b *broker) {
 			if !m.rules.undelayLast {
 				delete(m.pending, k)
 			}
-			b.todo = append(b.todo, b.ledger.Due(0, Stored{k.pos, m.msgs[k.pos]})...)
+			b.todo = append(b.todo, b.ledger.Due(0, Stored{Pos: k.pos, Msg: m.msgs[k.pos]})...)
 			return
 		}
 	}

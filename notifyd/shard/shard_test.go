@@ -115,7 +115,7 @@ func TestOutcomesDuringSettlingChangeTheRowsJustWritten(t *testing.T) {
 	groups := []int32{1, 2, 3, 4}
 	l := NewLedger(0, 0, 5, 1, func(*message.Message) []int32 { return groups })
 	pos := At(1, 1)
-	l.Committed(0, []Stored{{pos, &message.Message{Topic: "t"}}}, false)
+	l.Committed(0, []Stored{{Pos: pos, Msg: &message.Message{Topic: "t"}}}, false)
 	for _, g := range groups {
 		if !l.Sent(pos, g, 9) {
 			t.Fatalf("group %d: not sent", g)
@@ -147,7 +147,7 @@ func TestOutcomesDuringSettlingChangeTheRowsJustWritten(t *testing.T) {
 func TestADeliveryThatNeverLeftWasNoAttempt(t *testing.T) {
 	l := NewLedger(0, 0, 5, 1, func(*message.Message) []int32 { return []int32{1} })
 	pos := At(1, 1)
-	l.Committed(0, []Stored{{pos, &message.Message{Topic: "t"}}}, false)
+	l.Committed(0, []Stored{{Pos: pos, Msg: &message.Message{Topic: "t"}}}, false)
 	l.Sent(pos, 1, 9)
 	l.Defer(pos, 1)
 	p := l.Plan(0, 10)

@@ -143,11 +143,16 @@ func (w *Writer) insertPlain(ctx context.Context, in *Insert) (Fence, []Verdict,
 	return fence, verdicts, nil
 }
 
-// addRows adds the INSERT of the given items. bornAt is an SQL expression.
+// addRows adds the INSERT of the given items. bornAt is an SQL expression. A delayed message
+// gets the pending row by which it is exchanged later, in the same transaction.
 func (s *statements) addRows(in *Insert, items []int, first shard.Pos, bornAt string) error {
 	args := make([]any, 0, len(items)*(schema.MessageColumnCount-1))
+	var delayed []any
 	for n, i := range items {
 		m := in.Items[i].Msg
+		if m.DeliverAt != 0 {
+			delayed = append(delayed, int64(first)+int64(n), shard.Delayed, m.DeliverAt, 0, "")
+		}
 		headers, body, err := content(m)
 		if err != nil {
 			return err
@@ -157,6 +162,9 @@ func (s *statements) addRows(in *Insert, items []int, first shard.Pos, bornAt st
 	row := "(" + strings.Repeat("?,", schema.MessageColumnCount-1) + bornAt + ")"
 	s.add("INSERT INTO "+schema.Message(in.Shard)+" ("+schema.MessageColumnList+") VALUES "+
 		strings.Repeat(row+",", len(items)-1)+row, args...)
+	if len(delayed) > 0 {
+		s.add("INSERT INTO "+schema.Pending(in.Shard)+" (pos, group_id, next_at, attempts, last_error) VALUES "+tuples(len(delayed)/5, 5), delayed...)
+	}
 	return nil
 }
 
@@ -164,8 +172,8 @@ func (s *statements) addRows(in *Insert, items []int, first shard.Pos, bornAt st
 // names, empty without headers; and the bytes, never NULL.
 func content(m *message.Message) (headers, body []byte, err error) {
 	headers, body = []byte{}, m.Body
-	if len(m.Headers) > 0 {
-		headers, err = json.Marshal(m.Headers)
+	if all := m.StoredHeaders(); len(all) > 0 {
+		headers, err = json.Marshal(all)
 	}
 	if body == nil {
 		body = []byte{}

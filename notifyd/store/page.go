@@ -33,7 +33,11 @@ func scanMessage(rows *sql.Rows, before ...any) (*message.Message, error) {
 	}
 	m.Key = string(key)
 	if len(headers) > 0 {
-		if err := json.Unmarshal(headers, &m.Headers); err != nil {
+		var all map[string]string
+		if err = json.Unmarshal(headers, &all); err == nil {
+			err = m.SetStoredHeaders(all)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("headers of message %s: %w", m.ID, err)
 		}
 	}

@@ -199,7 +199,17 @@ type Message struct {
 	// The body as UTF-8 text, for JSON callers; give body or text. Never set on a delivery.
 	Text string `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
 	// When the store took the message, microseconds since 1970 UTC by the store's clock. Ignored at publish.
-	BornAtUs      int64 `protobuf:"varint,7,opt,name=born_at_us,json=bornAtUs,proto3" json:"born_at_us,omitempty"`
+	BornAtUs int64 `protobuf:"varint,7,opt,name=born_at_us,json=bornAtUs,proto3" json:"born_at_us,omitempty"`
+	// When the message is pushed first, microseconds since 1970 UTC by the store's clock; at most 40
+	// days from now; 0 or past: at once. The mirror has it at once in any case.
+	DeliverAtUs int64 `protobuf:"varint,8,opt,name=deliver_at_us,json=deliverAtUs,proto3" json:"deliver_at_us,omitempty"`
+	// When deliveries that are not acknowledged become dead letters, reason "expired"; 0: never.
+	ExpiresAtUs int64 `protobuf:"varint,9,opt,name=expires_at_us,json=expiresAtUs,proto3" json:"expires_at_us,omitempty"`
+	// At publish, in place of deliver_at_us: how long from now, milliseconds.
+	DelayMs int64 `protobuf:"varint,10,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
+	// At publish, in place of expires_at_us: how long from the later of now and deliver_at_us,
+	// milliseconds, at most 365 days.
+	TtlMs         int64 `protobuf:"varint,11,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -279,6 +289,34 @@ func (x *Message) GetText() string {
 func (x *Message) GetBornAtUs() int64 {
 	if x != nil {
 		return x.BornAtUs
+	}
+	return 0
+}
+
+func (x *Message) GetDeliverAtUs() int64 {
+	if x != nil {
+		return x.DeliverAtUs
+	}
+	return 0
+}
+
+func (x *Message) GetExpiresAtUs() int64 {
+	if x != nil {
+		return x.ExpiresAtUs
+	}
+	return 0
+}
+
+func (x *Message) GetDelayMs() int64 {
+	if x != nil {
+		return x.DelayMs
+	}
+	return 0
+}
+
+func (x *Message) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
 	}
 	return 0
 }
@@ -3406,7 +3444,7 @@ var File_notify_v1_notify_proto protoreflect.FileDescriptor
 
 const file_notify_v1_notify_proto_rawDesc = "" +
 	"\n" +
-	"\x16notify/v1/notify.proto\x12\tnotify.v1\"\xfe\x01\n" +
+	"\x16notify/v1/notify.proto\x12\tnotify.v1\"\xf8\x02\n" +
 	"\aMessage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x10\n" +
@@ -3415,7 +3453,12 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x04body\x18\x05 \x01(\fR\x04body\x12\x12\n" +
 	"\x04text\x18\x06 \x01(\tR\x04text\x12\x1c\n" +
 	"\n" +
-	"born_at_us\x18\a \x01(\x03R\bbornAtUs\x1a:\n" +
+	"born_at_us\x18\a \x01(\x03R\bbornAtUs\x12\"\n" +
+	"\rdeliver_at_us\x18\b \x01(\x03R\vdeliverAtUs\x12\"\n" +
+	"\rexpires_at_us\x18\t \x01(\x03R\vexpiresAtUs\x12\x19\n" +
+	"\bdelay_ms\x18\n" +
+	" \x01(\x03R\adelayMs\x12\x15\n" +
+	"\x06ttl_ms\x18\v \x01(\x03R\x05ttlMs\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"g\n" +

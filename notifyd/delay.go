@@ -1,0 +1,99 @@
+package notifyd
+
+import (
+	"context"
+	"time"
+
+	notifyv1 "notifymirror/notifyd/api/notify/v1"
+	"notifymirror/notifyd/message"
+	"notifymirror/notifyd/shard"
+	"notifymirror/notifyd/store"
+)
+
+const (
+	// maxDelay is how far ahead a message may be delivered first.
+	maxDelay = 40 * 24 * time.Hour
+	// maxTTL is how long a message may live.
+	maxTTL = 365 * 24 * time.Hour
+)
+
+// schedule sets when a message is delivered first and when it expires. now is the store's clock.
+func schedule(m *message.Message, in *notifyv1.Message, now int64) error {
+	m.DeliverAt, m.ExpiresAt = in.GetDeliverAtUs(), in.GetExpiresAtUs()
+	switch delay, ttl := in.GetDelayMs(), in.GetTtlMs(); {
+	case m.DeliverAt < 0 || m.ExpiresAt < 0 || delay < 0 || ttl < 0:
+		return &message.FieldError{Field: "deliver_at_us, expires_at_us, delay_ms, ttl_ms", Rule: "negative"}
+	case delay != 0 && m.DeliverAt != 0:
+		return &message.FieldError{Field: "delay_ms", Rule: "give delay_ms or deliver_at_us, not both"}
+	case ttl != 0 && m.ExpiresAt != 0:
+		return &message.FieldError{Field: "ttl_ms", Rule: "give ttl_ms or expires_at_us, not both"}
+	case delay > maxDelay.Milliseconds() || m.DeliverAt > now+maxDelay.Microseconds():
+		return &message.FieldError{Field: "deliver_at_us", Rule: "more than 40 days ahead"}
+	case ttl > maxTTL.Milliseconds():
+		return &message.FieldError{Field: "ttl_ms", Rule: "more than 365 days"}
+	case delay != 0:
+		m.DeliverAt = now + delay*1000
+	}
+	if m.DeliverAt <= now {
+		m.DeliverAt = 0
+	}
+	if ttl := in.GetTtlMs(); ttl != 0 {
+		m.ExpiresAt = max(now, m.DeliverAt) + ttl*1000
+	}
+	if m.ExpiresAt != 0 && m.ExpiresAt <= max(now, m.DeliverAt) {
+		return &message.FieldError{Field: "expires_at_us", Rule: "not after the first delivery"}
+	}
+	return nil
+}
+
+// storedAt is a message that was inserted just now.
+func storedAt(pos shard.Pos, m *message.Message) shard.Stored {
+	return shard.Stored{Pos: pos, Msg: m, Delayed: m.DeliverAt != 0}
+}
+
+// exchangeDue exchanges delayed messages whose time has come. The row that says so stays until
+// the message is settled: an owner that dies before leaves it to the next one.
+func (o *owner) exchangeDue(ctx context.Context, group int32) (again bool, err error) {
+	if o.deliveryFull() {
+		return false, nil
+	}
+	now := o.clock.now()
+	o.mu.Lock()
+	d := o.drains[group]
+	cursor := d.cursor
+	d.next = never // rows written from here on are hinted
+	o.mu.Unlock()
+	due, more, err := o.st.DueRows(ctx, o.no, group, cursor, now, drainRows)
+	if err != nil {
+		o.mu.Lock()
+		o.hint(group, 0)
+		o.mu.Unlock()
+		return false, err
+	}
+	o.hub.offer(o.flights(o.takeDue(d, now, due)))
+	if more {
+		o.mu.Lock()
+		o.hint(group, 0)
+		o.mu.Unlock()
+		return true, nil
+	}
+	return o.passEnded(ctx, d, group, now)
+}
+
+// takeDue takes the messages that are not in the ledger already and moves the cursor.
+func (o *owner) takeDue(d *drain, now int64, due []store.Due) (ds []shard.Delivery) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, row := range due {
+		d.cursor = store.Cursor{NextAt: row.NextAt, Pos: row.Pos}
+		k := flightGroup{row.Pos, shard.Delayed}
+		if o.busy[k] {
+			continue
+		}
+		o.busy[k], d.found = true, true
+		ds = append(ds, o.ledger.Due(now, shard.Stored{Pos: row.Pos, Msg: row.Msg})...)
+	}
+	o.count()
+	o.wakeSettler()
+	return ds
+}
