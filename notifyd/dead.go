@@ -45,4 +45,9 @@ func (o *owner) buryRow(d shard.DeadRow) {
 }
 
 // ageFrom is when the age of the delivery began, microseconds.
-func (f *flight) ageFrom() int64 { return max(f.msg.BornAt, f.since) }
+func (f *flight) ageFrom() int64 { return max(f.msg.BornAt, f.msg.DeliverAt, f.since) }
+
+// outlives reports whether the message has expired at the time. What was redriven was wanted nevertheless.
+func (f *flight) outlives(at int64) bool {
+	return f.since == 0 && f.msg.ExpiresAt != 0 && f.msg.ExpiresAt <= at
+}

@@ -2,7 +2,9 @@ package notifyd_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -132,4 +134,35 @@ func TestTimesThatCannotBeAreRefused(t *testing.T) {
 	if n := s.rows("message") + s.rows("pending"); n != 0 {
 		t.Errorf("%d rows were stored", n)
 	}
+}
+
+func TestAnExpiredMessageIsADeadLetter(t *testing.T) {
+	s := newStage(t)
+	addr, _ := s.broker(nil)
+	c := s.client(addr)
+	s.subscribe(c, "orders", "stock")
+	g := s.attach(addr, "stock")
+	s.publish(c, client.Message{Topic: "orders", Body: []byte("x"), TTL: time.Hour})
+	g.nack(&notifyv1.Nack{Token: g.next().Token, Reason: "later", DelayMs: 3_600_000}) // beyond its life
+	s.until("a dead letter", func() bool { return s.rows("dead_letter") == 1 })
+	g.close()
+	s.until("detached", func() bool { return s.instances(addr, "stock") == 0 })
+	s.publish(c, client.Message{Topic: "orders", Body: []byte("y"), TTL: time.Second})
+	s.until("it waits for the group", func() bool { return s.rows("pending") == 1 })
+	s.until("its life is over", func() bool {
+		return s.rows("message") == 2 && s.now() > s.births()+1_000_000
+	})
+	s.attach(addr, "stock")
+	s.until("a second dead letter", func() bool { return s.rows("dead_letter") == 2 && s.rows("pending") == 0 })
+	if got, want := s.dead(deadRow), []string{"expired|0||", "expired|1|nack: later|nack: later"}; !slices.Equal(got, want) {
+		t.Errorf("dead letters %q, want %q", got, want)
+	}
+}
+
+// births is the store's time at which the last message was born.
+func (s *stage) births() (at int64) {
+	for i := range 8 {
+		at = max(at, int64(s.count(fmt.Sprintf("SELECT COALESCE(MAX(born_at), 0) FROM message_%02d", i))))
+	}
+	return at
 }

@@ -254,6 +254,9 @@ func (o *owner) failed(f *flight, reason string) { o.fail(f, failure{err: reason
 func (o *owner) fail(f *flight, x failure) {
 	o.ended(f, x.err)
 	next, dead := o.core.retry.next(o.clock.now(), f.ageFrom(), f.attempt, x, retrySeed(f.msg.ID, f.group, f.attempt))
+	if dead == "" && f.outlives(next) {
+		dead = deadExpired
+	}
 	if dead != "" {
 		o.bury(f, dead, x.err)
 		return
