@@ -44,7 +44,7 @@ type checkpoint struct {
 	Server string `json:"server"`
 	// Last describes the last transaction with messages.
 	Last lastTxn `json:"last"`
-	// Writer is random for each start of a Copier; WrittenAt is its clock, microseconds.
+	// Writer is the name of the canald that wrote it; WrittenAt is its clock, microseconds.
 	Writer    string `json:"writer"`
 	WrittenAt int64  `json:"written_at"`
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -19,9 +21,13 @@ import (
 // Config is the configuration of canald; the zero value of each field is its default.
 // deploy/canald.yaml explains every key.
 type Config struct {
+	// ID is the name of this canald among those of the same stores, for people: 1 to 64 bytes
+	// of [A-Za-z0-9._-]. Default: the host's name with eight random hex digits.
+	ID string `yaml:"id"`
 	// Insecure allows listening beyond loopback without authentication.
 	Insecure bool `yaml:"insecure"`
-	// Cluster names this installation in Kafka: transactional ids are Cluster/store id.
+	// Cluster names this installation in Kafka: transactional ids and consumer groups are
+	// Cluster/store id.
 	// 1 to 64 bytes of [A-Za-z0-9._-]. Default "notify".
 	Cluster string `yaml:"cluster"`
 	// Stores by name; at least one. What is said below of memory, files and Kafka
@@ -94,12 +100,15 @@ const topicOverhead = 64 << 10
 const maxTopicBytes = 64 << 20
 
 var (
-	clusterName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+	plainName   = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 	topicPrefix = regexp.MustCompile(`^[A-Za-z0-9.-][A-Za-z0-9._-]{0,99}$`)
 )
 
 // withDefaults is the configuration with every zero value replaced.
 func (c Config) withDefaults() Config {
+	if c.ID == "" {
+		c.ID = randomID()
+	}
 	setDefault(&c.Cluster, "notify")
 	setDefault(&c.TopicPrefix, record.DefaultPrefix)
 	setDefault(&c.Partitions, 8)
@@ -121,6 +130,21 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
+// randomID is the host's name with eight random hex digits, so that no two runs share one.
+func randomID() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "canald"
+	}
+	host = strings.Map(func(r rune) rune {
+		if plainName.MatchString(string(r)) {
+			return r
+		}
+		return '-'
+	}, host)
+	return fmt.Sprintf("%.48s-%08x", host, rand.Uint32())
+}
+
 // Check reports every problem of the configuration, by key and value, joined into one
 // error. It does not connect anywhere.
 func (c Config) Check() error {
@@ -133,7 +157,10 @@ func (c Config) Check() error {
 	if len(c.Kafka.Brokers) == 0 {
 		bad("kafka.brokers: empty; name at least one broker as host:port")
 	}
-	if !clusterName.MatchString(c.Cluster) {
+	if !plainName.MatchString(c.ID) {
+		bad("id: %q; 1 to 64 bytes of letters, digits, '.', '_' and '-'", c.ID)
+	}
+	if !plainName.MatchString(c.Cluster) {
 		bad("cluster: %q; 1 to 64 bytes of letters, digits, '.', '_' and '-'", c.Cluster)
 	}
 	if !topicPrefix.MatchString(c.TopicPrefix) {

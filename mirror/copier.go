@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/google/uuid"
 	"golang.org/x/sync/semaphore"
 
 	"notifymirror/canal"
@@ -33,8 +32,7 @@ type Copier struct {
 	shards  atomic.Int32 // of the store, once it was asked
 	metrics *storeMetrics
 	board   board
-	// writer is Checkpoint.Writer of this process.
-	writer string
+	session time.Duration
 
 	// What tests replace.
 	readStore  func(context.Context) (storeInfo, error)
@@ -54,7 +52,7 @@ func New(config Config, store string, deps Deps) (*Copier, error) {
 	if !known {
 		return nil, fmt.Errorf("%w: stores.%s: is not there", ErrConfig, store)
 	}
-	c := &Copier{config: config.withDefaults(), name: store, writer: uuid.NewString()}
+	c := &Copier{config: config.withDefaults(), name: store, session: session}
 	var err error
 	if c.dsn, err = parseDSN(of.DSN); err != nil {
 		return nil, err
@@ -68,7 +66,7 @@ func New(config Config, store string, deps Deps) (*Copier, error) {
 	if c.metrics, err = newStoreMetrics(deps.Registerer, c.name, c, tailer.Stats); err != nil {
 		return nil, fmt.Errorf("metrics of store %s: %w", c.name, err)
 	}
-	c.board.status = Status{Store: c.name, State: Idle, Since: time.Now()}
+	c.board.status = Status{Store: c.name, ID: c.config.ID, State: Idle, Since: time.Now()}
 	c.readStore = func(ctx context.Context) (storeInfo, error) { return readStore(ctx, c.dsn, tail) }
 	c.openSource = func(at canal.Position) source { return tailed{tailer, at} }
 	c.connected = func() bool { return tailer.Stats().Connected }
@@ -87,14 +85,14 @@ func (c *Copier) Status() Status {
 func (c *Copier) Ready() error { return c.Status().ready() }
 
 // Run copies until ctx ends, which returns nil, or until only an operator can help, which
-// returns a *Halt. While Kafka or the store is away it tries again for ever. When it
-// returns, all that it started has ended.
+// returns a *Halt. While Kafka or the store is away it tries again for ever, and while
+// another canald is active it stands by. When it returns, all that it started has ended.
 func (c *Copier) Run(ctx context.Context) error {
 	defer c.metrics.active.Set(0)
 	c.board.enter(Starting, time.Now())
 	pause := backoff{}
 	for {
-		copied, err := c.run(ctx)
+		err := c.attend(ctx, &pause)
 		if ctx.Err() != nil {
 			c.board.enter(Idle, time.Now())
 			return nil
@@ -107,13 +105,7 @@ func (c *Copier) Run(ctx context.Context) error {
 			c.metrics.setHalted(h.Reason)
 			return h
 		}
-		c.board.fail(err, nil, time.Now())
-		if c.board.enter(Waiting, time.Now()) {
-			c.log.Warn("mirror interrupted, trying again", "err", err)
-		}
-		if copied {
-			pause = backoff{}
-		}
+		c.interrupted(err)
 		if !pause.wait(ctx) {
 			c.board.enter(Idle, time.Now())
 			return nil
@@ -121,16 +113,24 @@ func (c *Copier) Run(ctx context.Context) error {
 	}
 }
 
+// interrupted notes a fault that is tried again, and logs it when it changes the state.
+func (c *Copier) interrupted(err error) {
+	c.board.fail(err, nil, time.Now())
+	if c.board.enter(Waiting, time.Now()) {
+		c.log.Warn("mirror interrupted, trying again", "err", err)
+	}
+}
+
 // run takes over, and copies until something fails. copied tells that a transaction was written.
-func (c *Copier) run(ctx context.Context) (copied bool, err error) {
-	s, err := c.open(ctx)
+func (c *Copier) run(ctx context.Context, m *member) (copied bool, err error) {
+	s, err := c.open(ctx, m)
 	if err == nil {
 		copied, err = c.copy(ctx, s)
 	} else {
 		c.metrics.errors.WithLabelValues("start").Inc()
 	}
 	if err != nil && fenced(err) {
-		err = c.judge(ctx, s, err)
+		err = fmt.Errorf("%w: %w", errFenced, err)
 	}
 	return copied, errors.Join(err, s.close())
 }
@@ -145,7 +145,7 @@ func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
 	memory, pool := semaphore.NewWeighted(int64(c.config.Memory)), new(chunkPool)
 	w := c.newWriter(s, memory, pool, func() { copied = true })
 	if err := w.commit(ctx); err != nil { // tells the next start who writes
-		return copied, c.writeFault(ctx, s, w, err)
+		return copied, c.writeFault(ctx, s, err)
 	}
 	r := c.newReader(s, memory, pool, chunks)
 	c.metrics.active.Set(1)
@@ -163,11 +163,11 @@ func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
 		c.metrics.errors.WithLabelValues("read").Inc()
 		return copied, c.refusal(sourceError(readErr, s.first))
 	}
-	return copied, c.writeFault(ctx, s, w, writeErr)
+	return copied, c.writeFault(ctx, s, writeErr)
 }
 
 // writeFault is the end of a run by the writer: a planned stop, or a fault.
-func (c *Copier) writeFault(ctx context.Context, s *start, w *writer, err error) error {
+func (c *Copier) writeFault(ctx context.Context, s *start, err error) error {
 	if errors.Is(err, context.Canceled) {
 		grace, stop := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)
 		defer stop()
@@ -175,23 +175,14 @@ func (c *Copier) writeFault(ctx context.Context, s *start, w *writer, err error)
 		return err
 	}
 	c.metrics.errors.WithLabelValues("produce").Inc()
-	return &produceError{err: err, age: time.Since(w.begun)}
+	return err
 }
-
-// produceError is a fault of the writer in a transaction of that age.
-type produceError struct {
-	err error
-	age time.Duration
-}
-
-func (e *produceError) Error() string { return e.err.Error() }
-func (e *produceError) Unwrap() error { return e.err }
 
 func (c *Copier) newWriter(s *start, memory *semaphore.Weighted, pool *chunkPool, wrote func()) *writer {
 	at := s.at
 	at.Shards = slices.Clone(s.at.Shards)
 	return &writer{
-		producer: s.producer, topic: s.topic, writer: c.writer, at: at,
+		producer: s.producer, topic: s.topic, writer: c.config.ID, at: at,
 		recorded: cloneTopics(s.topics), verify: func(all map[string]topicRecord) error { return verifyTopics(all, s.kafka) },
 		verified: time.Now(),
 		batch:    batch{limits: c.limits()},
@@ -219,27 +210,6 @@ func (c *Copier) newReader(s *start, memory *semaphore.Weighted, pool *chunkPool
 
 func (c *Copier) limits() limits {
 	return limits{records: c.config.BatchRecords, bytes: int(c.config.BatchBytes), linger: c.config.Linger}
-}
-
-// judge tells the two causes of being fenced apart. When the transaction was open longer
-// than its timeout and the last checkpoint is still this process's, Kafka itself timed it
-// out, and the mirror starts anew. Otherwise another canald took over: this one stops, for
-// starting anew would fence the other one.
-func (c *Copier) judge(ctx context.Context, s *start, err error) error {
-	rival := haltf(ReasonFenced, ErrFenced, "run one canald per store and cluster name; this one stops",
-		"it took over the transactional id %s/%s", c.config.Cluster, s.info.id)
-	var p *produceError
-	if !errors.As(err, &p) || p.age < c.config.TransactionTimeout {
-		return rival
-	}
-	saved, _, readErr := readCheckpoint(ctx, s.kafka, s.topic)
-	if readErr != nil {
-		return errors.Join(err, readErr)
-	}
-	if saved.checkpoint == nil || saved.checkpoint.Writer != c.writer {
-		return rival
-	}
-	return fmt.Errorf("kafka transaction: timed out after %s: %w", p.age.Round(time.Millisecond), err)
 }
 
 // backoff waits longer each time, from 100 ms to 5 s, with jitter.

@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -27,24 +26,25 @@ type trap struct {
 }
 
 func (p *trap) set(d *faultyDialer) {
-	hook := func(key int16) bool {
-		if key != p.key {
-			return false
-		}
-		p.mu.Lock()
-		p.seen++
-		spring := p.seen == p.nth
-		p.mu.Unlock()
-		if spring {
-			p.once.Do(p.do)
-		}
-		return spring
-	}
 	if p.after {
-		d.after = hook
+		d.after = p.springs
 	} else {
-		d.before = hook
+		d.before = p.springs
 	}
+}
+
+func (p *trap) springs(key int16) bool {
+	if key != p.key {
+		return false
+	}
+	p.mu.Lock()
+	p.seen++
+	spring := p.seen == p.nth
+	p.mu.Unlock()
+	if spring {
+		p.once.Do(p.do)
+	}
+	return spring
 }
 
 func randomTrap(r *rand.Rand) *trap {
@@ -85,6 +85,7 @@ func TestKilledAtAnyRequestNothingIsLostOrRepeated(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Fatalf("kill %d at %+v: %v", kills, p.key, err)
 		}
+		b.evict()
 	}
 	if kills < rounds/3 {
 		t.Fatalf("only %d kills in %d rounds", kills, rounds)
@@ -133,42 +134,54 @@ func TestConnectionsCutAtAnyRequestNothingIsLostOrRepeated(t *testing.T) {
 	b.check()
 }
 
-// A canald that was stopped while another took over must not write when it goes on.
-func TestZombieIsFencedAndSaysThatAnotherIsActive(t *testing.T) {
+// A canald that was stopped while another took over must not write when it goes on. It says
+// what happened to it, and stands by; when the other one ends, it is its turn again.
+func TestZombieIsFencedSaysSoAndStandsBy(t *testing.T) {
 	b := newBench(t)
+	b.quick()
 	b.config.Linger = time.Millisecond
 	b.script.random(newRand(t), 50, 20, "trades")
 	d := new(faultyDialer)
 	var asleep atomic.Bool
-	reached, wake := make(chan struct{}), make(chan struct{})
+	reached := make(chan struct{})
 	var once sync.Once
 	d.before = func(key int16) bool {
 		if key == apiEndTxn && asleep.Load() {
-			once.Do(func() { close(reached) })
-			<-wake
+			once.Do(func() { d.freeze(); close(reached) })
 		}
 		return false
 	}
-	zombie := b.copier(func(c *Copier) { c.dialer = d })
-	result := make(chan error, 1)
-	go func() { result <- zombie.Run(t.Context()) }()
+	zombie := b.named("zombie", func(c *Copier) { c.dialer = d })
+	stopZombie := b.run(zombie)
 	b.await(zombie)
+	heir := b.named("heir")
+	stopHeir := b.run(heir)
+	b.awaitState(heir, Standby, "zombie")
 	asleep.Store(true)
 	b.script.random(newRand(t), 50, 20, "trades")
 	<-reached
 
-	heir := b.copier()
-	stop := b.run(heir)
 	b.await(heir)
-	close(wake)
-	err := <-result
-	var h *Halt
-	if !errors.As(err, &h) || !errors.Is(err, ErrFenced) || h.Reason != ReasonFenced {
-		t.Fatalf("the zombie ended with %v", err)
+	before := d.takeovers()
+	d.thaw()
+	b.awaitState(zombie, Standby, "heir")
+	if n := d.takeovers() - before; n > 0 {
+		t.Errorf("the zombie tried to take over %d times", n)
+	}
+	if s := zombie.Status(); !strings.Contains(s.LastError, "this canald was stopped, or cut off from Kafka") {
+		t.Errorf("the zombie says %q", s.LastError)
+	}
+	if err := zombie.Ready(); err != nil {
+		t.Error(err)
 	}
 	b.script.random(newRand(t), 10, 20, "trades")
 	b.await(heir)
-	if err := stop(); err != nil {
+	if err := stopHeir(); err != nil {
+		t.Fatal(err)
+	}
+	b.script.random(newRand(t), 10, 20, "trades")
+	b.await(zombie)
+	if err := stopZombie(); err != nil {
 		t.Fatal(err)
 	}
 	b.check()
@@ -235,6 +248,7 @@ func TestFirstStartKilledBeforeItsFirstCommitIsAFirstStart(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
+	b.evict()
 	c := b.copier()
 	stop = b.run(c)
 	b.await(c)

@@ -14,13 +14,17 @@
 //
 //	          +---------------------------------- fault -------------------------------+
 //	          v                                                                        |
-//	open: store's name -> initialise the producer -> read checkpoint -> verify -> copy +-> halt
+//	turn -> open: initialise the producer -> read checkpoint -> verify -> copy +-------+-> halt
+//	  ^                                                                        |
+//	  +--------------------------- turn over ----------------------------------+
 //
-// Initialising the transactional id aborts what a predecessor left open and fences it; only
-// then is the last checkpoint the last. After any fault, also of a commit whose answer did
-// not come, the run ends and the next one reads what Kafka has: nothing is assumed. A fault
-// that only a person can mend is a [Halt]: Run returns it. Everything else is tried again
-// for ever, with one line in the log.
+// Any number of canalds may have the same store; they are the members of a Kafka consumer
+// group, and one of them has the turn (see seat.go). Initialising the transactional id
+// aborts what a predecessor left open and fences it; only then is the last checkpoint the
+// last. After any fault, also of a commit whose answer did not come, the run ends and the
+// next one reads what Kafka has: nothing is assumed. A fault that only a person can mend is
+// a [Halt]: Run returns it. Everything else is tried again for ever, with one line in the
+// log.
 //
 // Two goroutines do the copying: the reader pulls the Tailer, counts seq, checks pos and
 // encodes; the writer feeds sarama and commits. While it commits, the reader goes on, within
@@ -30,6 +34,11 @@
 //
 //	config.go      configuration and its checks
 //	copier.go      the Copier: run, fail, try again
+//	turns.go       one turn after another, and standing by
+//	seat.go        who is active                       (pure)
+//	member.go      keeps the seat: joins, sends heartbeats, leaves
+//	group.go       the consumer group's protocol
+//	cutter.go      connections that can be cut
 //	start.go       take over: the order of steps, and what is refused
 //	store.go       all that is known of the store's schema
 //	tailer.go      canal's Tailer as a source
@@ -74,8 +83,16 @@
 //   - The checkpoint topic is read by fetch requests of our own: it ends at the high
 //     watermark, where there is a marker and not a record, which sarama's consumer never shows.
 //   - A producer is fenced by a rival, and also by Kafka when its transaction took longer
-//     than the time-out. Each start writes a checkpoint with a random writer's name, by which
-//     a producer that was slow can tell the two apart.
+//     than the time-out. It makes no difference: before a transactional id is initialised
+//     the group must have confirmed the turn, in an exchange begun after the last fault. So
+//     two canalds never fence each other in turns, and one that was frozen and wakes up
+//     fences nobody.
+//   - The group elects, fencing protects. Where the group is wrong for a moment, nothing is
+//     lost or repeated, only done twice.
+//   - The active one copies on while others join and leave: it joins anew with the claim that
+//     it was active, and keeps its turn. sarama's consumer group would stop it each time.
+//   - The partition that the group assigns is never read through the group.
+//   - A standby shows a lag of 0: the active one's counts, and only that one knows it.
 //   - sarama panics when it is closed while it ends a transaction. So its client is closed
 //     first, which makes the commit return, and then the producer.
 //   - Kafka's retention counts from a record's timestamp, which is the commit time: what is

@@ -7,8 +7,6 @@ import (
 
 // Sentinels under a Halt, for errors.Is.
 var (
-	// ErrFenced is returned when another canald took this store over.
-	ErrFenced = errors.New("another canald is active for this store")
 	// ErrCheckpointLost is returned when Kafka holds records of the store but no checkpoint.
 	ErrCheckpointLost = errors.New("the mirror's checkpoint is lost")
 	// ErrCheckpointFormat is returned when the checkpoint cannot be read by this program.
@@ -40,12 +38,21 @@ var (
 	ErrConfig = errors.New("configuration")
 )
 
+// Why a canald is not the active one. None of them is a Halt: it stands by.
+var (
+	// errSeatLost ends a turn.
+	errSeatLost = errors.New("this canald was stopped, or cut off from Kafka, for so long that another one may take over")
+	// errStanding is returned for what only the active one may do.
+	errStanding = errors.New("another canald is active for this store")
+	// errFenced is returned when Kafka takes no more from this producer.
+	errFenced = errors.New("this canald was stopped, or cut off from Kafka, while it wrote, and Kafka gave its transaction up or let another canald take over")
+)
+
 // A Reason is the reason label of notify_mirror_halted.
 type Reason string
 
 // The reasons for which a mirror halts.
 const (
-	ReasonFenced       Reason = "fenced"
 	ReasonCheckpoint   Reason = "checkpoint"
 	ReasonAhead        Reason = "ahead"
 	ReasonServer       Reason = "server_changed"
@@ -59,7 +66,7 @@ const (
 )
 
 var reasons = [...]Reason{
-	ReasonFenced, ReasonCheckpoint, ReasonAhead, ReasonServer, ReasonPurged, ReasonOrder,
+	ReasonCheckpoint, ReasonAhead, ReasonServer, ReasonPurged, ReasonOrder,
 	ReasonRow, ReasonUnknownEvent, ReasonTooLarge, ReasonTopic, ReasonConfig,
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"notifymirror/mirror/embedded"
 	"notifymirror/mirror/record"
@@ -55,6 +56,7 @@ type bench struct {
 	script  *script
 	storeID string
 	store   string // its name
+	session time.Duration
 	config  Config
 	prefix  string
 	// registry takes the metrics of the next Copier; nil: one of its own.
@@ -64,7 +66,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	id := uuid.NewString()
-	b := &bench{t: t, brokers: testBrokers(t), script: newScript(), storeID: id, store: "a", prefix: "t" + id[:8] + "."}
+	b := &bench{t: t, brokers: testBrokers(t), script: newScript(), storeID: id, store: "a", session: session, prefix: "t" + id[:8] + "."}
 	b.config = Config{
 		Cluster: "test-" + id[:8], TopicPrefix: b.prefix, Partitions: 3, ReplicationFactor: 1,
 		Stores:             map[string]StoreConfig{"a": {DSN: "mirror:secret@tcp(127.0.0.1:1)/notify"}},
@@ -88,10 +90,70 @@ func (b *bench) copier(change ...func(*Copier)) *Copier {
 	c.readStore = func(context.Context) (storeInfo, error) { return b.script.info(b.storeID), nil }
 	c.openSource = b.script.from
 	c.connected = func() bool { return true }
+	c.session = b.session
 	for _, f := range change {
 		f(c)
 	}
 	return c
+}
+
+// named is a Copier with a name of its own.
+func (b *bench) named(id string, change ...func(*Copier)) *Copier {
+	b.t.Helper()
+	one := *b
+	one.config.ID = id
+	return one.copier(change...)
+}
+
+// quick makes the group notice within a second that a canald is gone.
+func (b *bench) quick() {
+	b.t.Helper()
+	b.session = time.Second
+	if os.Getenv("NOTIFY_TEST_KAFKA") != "" {
+		return // that one allows it
+	}
+	least := "1000"
+	res, err := b.admin().AlterBrokerConfigs(b.t.Context(), []kadm.AlterConfig{{Name: "group.min.session.timeout.ms", Value: &least}})
+	if err != nil || res[0].Err != nil {
+		b.t.Fatal(err, res)
+	}
+}
+
+// evict takes all canalds out of the group, as Kafka does when it has not heard of them
+// for a session.
+func (b *bench) evict() {
+	b.t.Helper()
+	group := b.config.Cluster + "/" + b.storeID
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer cl.Close()
+	groups, err := kadm.NewClient(cl).DescribeGroups(b.t.Context(), group)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, m := range groups[group].Members {
+		req := kmsg.NewPtrLeaveGroupRequest()
+		req.Group = group
+		member := kmsg.NewLeaveGroupRequestMember()
+		member.MemberID = m.MemberID
+		req.Members = append(req.Members, member)
+		if _, err := req.RequestWith(b.t.Context(), cl); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+// awaitState waits until a Copier is in a state, with that canald as the active one.
+func (b *bench) awaitState(c *Copier, state State, active string) {
+	b.t.Helper()
+	eventually(b.t, func() error {
+		if s := c.Status(); s.State != state || s.Active != active {
+			return fmt.Errorf("status %+v, want %s with %s active", s, state, active)
+		}
+		return nil
+	})
 }
 
 // run runs a Copier until the returned function stops it; that returns what Run returned.
@@ -341,23 +403,28 @@ func (b *bench) check() {
 // faultyDialer opens connections that tests can watch and cut. All of a Copier's traffic
 // to Kafka goes through it.
 type faultyDialer struct {
-	mu    sync.Mutex
-	conns map[*faultyConn]bool
-	dead  bool
+	mu     sync.Mutex
+	conns  map[*faultyConn]bool
+	dead   bool
+	frozen chan struct{} // closed by thaw; nil: not frozen
+	sent   map[int16]int // requests by API key
 	// before and after are asked around each request by its API key; true cuts everything.
 	before, after func(key int16) bool
 }
 
 // Kafka's API keys.
 const (
-	apiProduce        = 0
-	apiCreateTopics   = 19
-	apiInitProducerID = 22
-	apiAddPartitions  = 24
-	apiEndTxn         = 26
+	apiProduce         = 0
+	apiHeartbeat       = 12
+	apiCreateTopics    = 19
+	apiInitProducerID  = 22
+	apiAddPartitions   = 24
+	apiEndTxn          = 26
+	apiDescribeConfigs = 32
 )
 
 func (d *faultyDialer) Dial(network, address string) (net.Conn, error) {
+	d.pass()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.dead {
@@ -386,6 +453,58 @@ func (d *faultyDialer) cut(dead bool) {
 	d.conns = nil
 }
 
+// freeze stops all traffic, as if the process had been stopped; thaw lets it go on.
+func (d *faultyDialer) freeze() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.frozen == nil {
+		d.frozen = make(chan struct{})
+	}
+}
+
+func (d *faultyDialer) thaw() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.frozen != nil {
+		close(d.frozen)
+		d.frozen = nil
+	}
+}
+
+// pass waits while all is frozen.
+func (d *faultyDialer) pass() {
+	d.mu.Lock()
+	frozen := d.frozen
+	d.mu.Unlock()
+	if frozen != nil {
+		<-frozen
+	}
+}
+
+func (d *faultyDialer) isFrozen() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.frozen != nil
+}
+
+func (d *faultyDialer) count(key int16) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.sent == nil {
+		d.sent = map[int16]int{}
+	}
+	d.sent[key]++
+}
+
+// takeovers is how many times the transactional id was initialised through the dialer.
+func (d *faultyDialer) takeovers() int { return d.requests(apiInitProducerID) }
+
+func (d *faultyDialer) requests(key int16) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.sent[key]
+}
+
 func (d *faultyDialer) revive() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -407,10 +526,19 @@ func (c *faultyConn) Write(b []byte) (int, error) {
 	if d.before != nil && d.before(key) {
 		return 0, net.ErrClosed
 	}
+	d.pass()
+	d.count(key)
 	n, err := c.Conn.Write(b)
 	if err == nil && d.after != nil && d.after(key) {
 		return n, nil
 	}
+	return n, err
+}
+
+// Read hands on what came, but not while all is frozen.
+func (c *faultyConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.dialer.pass()
 	return n, err
 }
 

@@ -33,6 +33,9 @@ func (l *lag) start(instant time.Time) {
 	}
 }
 
+// reset forgets what is known.
+func (l *lag) reset() { l.caughtUp.Store(0) }
+
 // behind is the lag; 0 before anything is known.
 func (l *lag) behind(now time.Time) time.Duration {
 	us := l.caughtUp.Load()

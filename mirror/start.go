@@ -22,6 +22,7 @@ const evidence = 200
 // A start is a mirror that took over, and knows where to go on. The order of its making
 // is what makes the mirror exact:
 //
+//	confirm the turn          the group's last word is that this canald is the active one
 //	initialise the producer   aborts the predecessor's open transaction, and fences it
 //	read the checkpoint       to the high watermark; older than the initialisation, it would
 //	                          hide behind the open transaction
@@ -40,22 +41,26 @@ type start struct {
 }
 
 // open makes a start. What it returns beside an error must be closed all the same.
-func (c *Copier) open(ctx context.Context) (s *start, err error) {
+func (c *Copier) open(ctx context.Context, m *member) (s *start, err error) {
 	s = new(start)
-	if s.info, err = c.readStore(ctx); err != nil {
+	if s.info, err = c.askStore(ctx); err != nil {
 		return s, err
 	}
-	c.expire.Store(int64(s.info.expire))
-	c.shards.Store(int32(s.info.shards))
+	s.topic = checkpointTopic(s.info.id)
+	if s.topic != m.group.topic {
+		return s, &awayError{fmt.Errorf("the store's id is now %s", s.info.id)}
+	}
 	if s.kafka, err = dial(c.config, c.config.Cluster+"/"+s.info.id, c.dialer); err != nil {
 		return s, err
 	}
 	if err := c.checkCluster(s.kafka); err != nil {
 		return s, err
 	}
-	s.topic = checkpointTopic(s.info.id)
 	if err := openCheckpointTopic(ctx, s.kafka, s.topic, c.config.ReplicationFactor); err != nil {
 		return s, c.refusal(err)
+	}
+	if err := m.confirm(ctx); err != nil {
+		return s, err
 	}
 	if s.producer, err = newProducer(s.kafka, c.config.TransactionTimeout); err != nil {
 		return s, c.refusal(err)
@@ -116,6 +121,9 @@ func (c *Copier) refusal(err error) error {
 		{sarama.ErrInvalidReplicationFactor, "set replication_factor to at most the number of brokers"},
 		{sarama.ErrTransactionalIDAuthorizationFailed, "allow Write and Describe on transactional ids that begin with " + c.config.Cluster + "/"},
 		{sarama.ErrTopicAuthorizationFailed, "allow Create, Read, Write and DescribeConfigs on topics that begin with " + c.config.TopicPrefix + " and _notify-checkpoint."},
+		{sarama.ErrGroupAuthorizationFailed, "allow Read on consumer groups that begin with " + c.config.Cluster + "/"},
+		{sarama.ErrInvalidSessionTimeout, fmt.Sprintf("allow sessions of %d ms: group.min.session.timeout.ms and group.max.session.timeout.ms of the brokers", session.Milliseconds())},
+		{sarama.ErrInconsistentGroupProtocol, "another program is in the consumer group " + c.config.Cluster + "/STORE-ID: end it, or choose another cluster name"},
 		{sarama.ErrClusterAuthorizationFailed, "allow Create and IdempotentWrite on the cluster"},
 	} {
 		if errors.Is(err, known.err) {

@@ -12,7 +12,10 @@ type State string
 const (
 	// Idle: Run was not called yet, or has ended.
 	Idle State = "idle"
-	// Starting: taking over the transactional id, reading and checking the checkpoint.
+	// Standby: another canald is active; this one takes over when that one is gone.
+	Standby State = "standby"
+	// Starting: joining the store's canalds, or taking over: initialising the transactional
+	// id, reading and checking the checkpoint.
 	Starting State = "starting"
 	// Copying: the binlog stream is followed, or waits for its server to come back.
 	Copying State = "copying"
@@ -30,10 +33,14 @@ type Report struct {
 // Status is a Copier's state, for people and for JSON.
 type Status struct {
 	// Store is the name in the configuration, StoreID the store's own.
-	Store   string    `json:"store"`
-	StoreID string    `json:"store_id,omitempty"`
-	State   State     `json:"state"`
-	Since   time.Time `json:"since"`
+	Store   string `json:"store"`
+	StoreID string `json:"store_id,omitempty"`
+	// ID is the name of this canald, Active that of the one that copies the store, empty
+	// when that is not known.
+	ID     string    `json:"canald"`
+	Active string    `json:"active,omitempty"`
+	State  State     `json:"state"`
+	Since  time.Time `json:"since"`
 	// Connected tells whether the binlog stream is open.
 	Connected bool `json:"connected"`
 	// Server, Flavor and Position say up to where the binlog is in Kafka.
@@ -75,6 +82,27 @@ func (b *board) enter(s State, now time.Time) bool {
 	return true
 }
 
+// takes says whose turn it is, if anybody's.
+func (b *board) takes(id string, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.status.Active = id
+	if b.status.State == Standby {
+		b.status.State, b.status.Since = Starting, now
+	}
+}
+
+// stands says that another canald is active, and tells whether that is news.
+func (b *board) stands(active string, now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.status.State == Standby && b.status.Active == active {
+		return false
+	}
+	b.status.State, b.status.Active, b.status.Since = Standby, active, now
+	return true
+}
+
 // fail notes an error; halt is nil for one that is tried again.
 func (b *board) fail(err error, halt *Halt, now time.Time) {
 	b.mu.Lock()
@@ -107,10 +135,11 @@ func (b *board) read() Status {
 	return s
 }
 
-// ready is nil while the state is Copying and the binlog stream is open.
+// ready is nil while the state is Copying and the binlog stream is open, and while another
+// canald is active and this one ready to take over.
 func (s Status) ready() error {
 	switch {
-	case s.State == Copying && s.Connected:
+	case s.State == Copying && s.Connected, s.State == Standby:
 		return nil
 	case s.State == Copying:
 		return fmt.Errorf("mirror of store %s: the binlog stream is not open: see its log for the cause", s.Store)

@@ -47,28 +47,23 @@ func (o *owner) checkLoop(ctx context.Context) error {
 }
 
 func (o *owner) check(ctx context.Context) error {
-	limits := store.Checks{Budget: o.cfg.CheckBudget, Delay: func(h store.Half) int64 { return o.checkDelay(h.Msg.Topic).asked(h.Checks) }}
+	limits := store.Checks{First: time.Duration(o.cfg.CheckAfter).Microseconds(), Max: time.Duration(o.cfg.CheckMax).Microseconds(), Budget: o.cfg.CheckBudget}
 	for _, group := range o.producers.present() {
-		most := min(checkMost, o.producers.room(group))
-		if most == 0 {
-			continue
-		}
-		halves, err := o.st.ClaimChecks(ctx, o.no, group, o.clock.now(), most, limits)
+		halves, err := o.st.ClaimChecks(ctx, o.no, group, o.clock.now(), checkMost, limits)
 		if err != nil {
 			return err
 		}
 		for _, h := range halves {
 			if !o.producers.ask(group, o.question(h)) {
-				o.notAsked(ctx, h, "every instance of the producer group that is attached has left, or reads no checks")
+				o.uncount(ctx, h)
 			}
 		}
 	}
-	most := o.callbacks.take(checkMost)
-	if most == 0 {
+	free := o.callbacks.free()
+	if free == 0 {
 		return nil
 	}
-	halves, err := o.st.ClaimChecks(ctx, o.no, store.AskedByURL, o.clock.now(), most, limits)
-	o.callbacks.give(most - len(halves))
+	halves, err := o.st.ClaimChecks(ctx, o.no, store.AskedByURL, o.clock.now(), min(free, checkMost), limits)
 	if err != nil {
 		return err
 	}
@@ -87,22 +82,11 @@ func messageProto(m *message.Message) *notifyv1.Message {
 		BornAtUs: m.BornAt, DeliverAtUs: m.DeliverAt, ExpiresAtUs: m.ExpiresAt}
 }
 
-// notAsked takes a check back that was not asked. It is not counted against the budget, but the next one
-// waits the longer the older the half is: what cannot be asked costs little.
-func (o *owner) notAsked(ctx context.Context, h store.Half, cause string) {
+// uncount takes a check back that was not asked.
+func (o *owner) uncount(ctx context.Context, h store.Half) {
 	o.metrics.checks.WithLabelValues(h.Msg.Topic, "no_producer").Inc()
-	now := o.clock.now()
-	next := now + o.checkDelay(h.Msg.Topic).notAsked(now-h.Msg.BornAt)
-	if err := o.st.CheckNotAsked(ctx, o.no, h.Msg.ID, next, cause); err != nil && ctx.Err() == nil {
+	if err := o.st.UncountCheck(ctx, o.no, h.Msg.ID); err != nil && ctx.Err() == nil {
 		o.log.Warn("a check that was not asked stays counted", "store", o.st.Name, "shard", o.no, "half", h.Msg.ID, "err", err)
-	}
-}
-
-// checkFailed notes why a check that was asked gave no answer.
-func (o *owner) checkFailed(ctx context.Context, h store.Half, cause error) {
-	o.metrics.checks.WithLabelValues(h.Msg.Topic, "error").Inc()
-	if err := o.st.CheckFailed(ctx, o.no, h.Msg.ID, cause.Error()); err != nil && ctx.Err() == nil {
-		o.log.Warn("why a check failed is not noted", "store", o.st.Name, "shard", o.no, "half", h.Msg.ID, "err", err)
 	}
 }
 
@@ -113,9 +97,9 @@ func (o *owner) callBack(ctx context.Context, h store.Half) {
 	case ctx.Err() != nil:
 		return
 	case !asked:
-		o.notAsked(ctx, h, err.Error())
+		o.uncount(ctx, h)
 	case err != nil:
-		o.checkFailed(ctx, h, err)
+		o.metrics.checks.WithLabelValues(h.Msg.Topic, "error").Inc()
 	}
 	if err != nil {
 		o.log.Debug("callback gave no decision", "half", h.Msg.ID, "url", h.CheckURL, "err", err)

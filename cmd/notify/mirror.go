@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,7 +62,7 @@ func haltedError(stores []mirror.Status) error {
 // statusPairs are the names and values of a store's state.
 func statusPairs(s mirror.Status) []string {
 	pairs := []string{
-		"store", s.Store, "state", fmt.Sprintf("%s since %s", s.State, s.Since.UTC().Format(time.RFC3339)),
+		"store", s.Store, "canald", s.ID, "active", cmp.Or(s.Active, "-"), "state", fmt.Sprintf("%s since %s", s.State, s.Since.UTC().Format(time.RFC3339)),
 		"server", s.Server + " " + s.Flavor, "position", s.Position,
 		"generation", strconv.FormatUint(s.Generation, 10), "seq", strconv.FormatUint(s.Seq, 10),
 		"lag", fmt.Sprintf("%.3f s", s.LagSeconds), "checkpoint", clock(s.CheckpointAt),

@@ -190,6 +190,7 @@ func (k *Kafka) properties(dataDir string) map[string]string {
 		"share.coordinator.state.topic.replication.factor": "1",
 		"share.coordinator.state.topic.min.isr":            "1",
 		"group.initial.rebalance.delay.ms":                 "0",
+		"group.min.session.timeout.ms":                     "1000",
 		"broker.session.timeout.ms":                        "2000",
 		"broker.heartbeat.interval.ms":                     "500",
 		"log.cleaner.dedupe.buffer.size":                   strconv.Itoa(16 << 20),
