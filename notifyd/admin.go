@@ -44,7 +44,7 @@ func listLimit(limit uint32) int {
 }
 
 func topicProto(t store.Topic) *notifyv1.Topic {
-	return &notifyv1.Topic{Name: t.Name, Mirrored: &t.Mirrored, CreatedAtUs: t.CreatedAt}
+	return &notifyv1.Topic{Name: t.Name, Mirrored: &t.Mirrored, CreatedAtUs: t.CreatedAt, CheckAfterMs: uint32(t.Settings.CheckAfter / 1000)}
 }
 
 func (v *view) subscriptionProto(s store.Subscription) *notifyv1.Subscription {
@@ -65,8 +65,12 @@ func (b *Broker) CreateTopic(ctx context.Context, req *connect.Request[notifyv1.
 	if err := message.ValidateTopic(t.GetName()); err != nil {
 		return nil, rpcError(err)
 	}
+	after, err := checkAfterOf(t.GetCheckAfterMs())
+	if err != nil {
+		return nil, rpcError(err)
+	}
 	mirrored := t.Mirrored == nil || t.GetMirrored()
-	if err := b.main.st.CreateTopic(ctx, store.Topic{Name: t.GetName(), Mirrored: mirrored}); err != nil {
+	if err := b.main.st.CreateTopic(ctx, store.Topic{Name: t.GetName(), Mirrored: mirrored, Settings: store.TopicSettings{CheckAfter: after}}); err != nil {
 		return nil, rpcError(err)
 	}
 	v, err := b.fresh(ctx)

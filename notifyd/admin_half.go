@@ -64,8 +64,12 @@ func readPlace(s string) (no int, after uuid.UUID, err error) {
 func (b *Broker) halfProto(h store.Half) *notifyv1.Half {
 	storeID := uuid.MustParse(b.main.st.StoreID)
 	out := &notifyv1.Half{Message: messageProto(h.Msg), Handle: handle{store: storeID, shard: h.Shard, id: h.Msg.ID}.encode(),
-		ProducerGroup: h.Group, CheckUrl: h.CheckURL, PreparedAtUs: h.Msg.BornAt, Checks: uint32(h.Checks), Parked: h.Parked}
-	if !h.Parked {
+		ProducerGroup: h.Group, CheckUrl: h.CheckURL, PreparedAtUs: h.Msg.BornAt, Checks: uint32(h.Checks), Parked: h.Parked,
+		LastError: h.LastError, Why: whyUndecided(h, b.cfg.CheckBudget, b.producers.count(h.Group), b.main.clock.now())}
+	switch {
+	case h.NextCheckAt == store.CheckDueNow:
+		out.NextCheckAtUs = b.main.clock.now()
+	case !h.Parked:
 		out.NextCheckAtUs = h.NextCheckAt
 	}
 	out.Message.BornAtUs = 0

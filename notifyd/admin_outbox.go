@@ -37,7 +37,9 @@ func (b *Broker) ListRejected(ctx context.Context, req *connect.Request[notifyv1
 				res.Next = last.Store + "/" + strconv.FormatInt(last.Seq, 10)
 				return connect.NewResponse(res), nil
 			}
-			res.Rejected = append(res.Rejected, rejectedProto(k.st.Name, r))
+			p := rejectedProto(k.st.Name, r)
+			p.HeaderText = nil
+			res.Rejected = append(res.Rejected, p)
 		}
 	}
 	return connect.NewResponse(res), nil
@@ -58,23 +60,49 @@ func afterRejected(after string) (name string, seq int64, err error) {
 func rejectedProto(name string, r store.Rejected) *notifyv1.Rejected {
 	m := messageProto(r.Msg)
 	m.BornAtUs, m.Key = 0, strings.ToValidUTF8(m.Key, "\uFFFD")
-	return &notifyv1.Rejected{Store: name, Seq: r.Seq, Message: m, Reason: r.Reason, RejectedAtUs: r.RejectedAt}
+	return &notifyv1.Rejected{Store: name, Seq: r.Seq, Message: m, Reason: r.Reason, RejectedAtUs: r.RejectedAt, HeaderText: r.HeaderText}
+}
+
+// GetRejected implements the API.
+func (b *Broker) GetRejected(ctx context.Context, req *connect.Request[notifyv1.GetRejectedRequest]) (*connect.Response[notifyv1.GetRejectedResponse], error) {
+	k, err := b.storeNamed(req.Msg.GetStore())
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	r, err := k.st.GetRejected(ctx, req.Msg.GetSeq())
+	if err != nil {
+		return nil, rpcError(rejectedProblem(err))
+	}
+	return connect.NewResponse(&notifyv1.GetRejectedResponse{Rejected: rejectedProto(k.st.Name, r)}), nil
+}
+
+// storeNamed finds the store of a request; empty is the main one.
+func (b *Broker) storeNamed(name string) (*keeper, error) {
+	if name == "" {
+		return b.main, nil
+	}
+	if k := b.stores.byName(name); k != nil {
+		return k, nil
+	}
+	return nil, &message.FieldError{Field: "store", Rule: "no store of this name is open here"}
+}
+
+func rejectedProblem(err error) error {
+	if errors.Is(err, store.ErrNoRejected) {
+		return &apiError{code: connect.CodeNotFound, detail: &notifyv1.ErrorDetail{Reason: notifyv1.Reason_REASON_INVALID, Field: "seq",
+			Message: err.Error() + ": it was put back, or never rejected; notify outbox rejected ls lists those that are"}}
+	}
+	return err
 }
 
 // ResubmitRejected implements the API.
 func (b *Broker) ResubmitRejected(ctx context.Context, req *connect.Request[notifyv1.ResubmitRejectedRequest]) (*connect.Response[notifyv1.ResubmitRejectedResponse], error) {
-	k := b.main
-	if s := req.Msg.GetStore(); s != "" {
-		if k = b.stores.byName(s); k == nil {
-			return nil, rpcError(&message.FieldError{Field: "store", Rule: "no store of this name is open here"})
-		}
-	}
-	err := k.st.Resubmit(ctx, req.Msg.GetSeq())
-	if errors.Is(err, store.ErrNoRejected) {
-		return nil, rpcError(&message.FieldError{Field: "seq", Rule: "no rejected outbox row has it"})
-	}
+	k, err := b.storeNamed(req.Msg.GetStore())
 	if err != nil {
 		return nil, rpcError(err)
+	}
+	if err := k.st.Resubmit(ctx, req.Msg.GetSeq()); err != nil {
+		return nil, rpcError(rejectedProblem(err))
 	}
 	return connect.NewResponse(&notifyv1.ResubmitRejectedResponse{}), nil
 }

@@ -64,8 +64,9 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.callbacks = &callbacks{http: egress.NewGuard(networks).Client(callbackTimeout, 4)}
-	deps.Registerer.MustRegister(newFlightCollector(c))
+	c.callbacks = newCallbacks(egress.NewGuard(networks).Client(callbackTimeout, 4))
+	c.backlog = newBacklog()
+	deps.Registerer.MustRegister(newFlightCollector(c), c.backlog)
 	b := &Broker{core: c, version: deps.Version, memory: semaphore.NewWeighted(int64(cfg.PublishMemory)),
 		router: newRouter(), stores: newStoreSet(), stopping: make(chan struct{})}
 	c.decided, c.topic = b.decideAnywhere, b.findTopic

@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"notifymirror/notifyd/store"
 )
@@ -24,20 +28,32 @@ const (
 	callbackAnswerBytes = 4 << 10
 )
 
-// callbacks asks URLs about halves.
+// callbacks asks URLs about halves, a bounded number at once.
 type callbacks struct {
-	http    *http.Client
-	running atomic.Int64
-	all     sync.WaitGroup
+	http  *http.Client
+	slots *semaphore.Weighted // one for each callback under way, or about to be
+	all   sync.WaitGroup
 }
 
-func (c *callbacks) free() int { return int(callbackWorkers - c.running.Load()) }
+func newCallbacks(client *http.Client) *callbacks {
+	return &callbacks{http: client, slots: semaphore.NewWeighted(callbackWorkers)}
+}
 
-// start runs f beside the caller.
+// take takes up to most free slots, and returns how many. Each is given back, or used by start.
+func (c *callbacks) take(most int) int {
+	n := 0
+	for n < most && c.slots.TryAcquire(1) {
+		n++
+	}
+	return n
+}
+
+func (c *callbacks) give(n int) { c.slots.Release(int64(n)) }
+
+// start runs f beside the caller, in a slot that was taken.
 func (c *callbacks) start(ctx context.Context, f func(context.Context)) {
-	c.running.Add(1)
 	c.all.Go(func() {
-		defer c.running.Add(-1)
+		defer c.give(1)
 		f(ctx)
 	})
 }
@@ -78,7 +94,7 @@ func (c *callbacks) ask(ctx context.Context, h store.Half) (d store.Decision, as
 	req.Header.Set("Content-Type", "application/json")
 	res, err := c.http.Do(req)
 	if err != nil {
-		return d, left.Load(), err
+		return d, left.Load(), plainCause(err)
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
@@ -86,10 +102,23 @@ func (c *callbacks) ask(ctx context.Context, h store.Half) (d store.Decision, as
 	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, callbackAnswerBytes+1))
 	if err != nil {
-		return d, true, err
+		return d, true, plainCause(err)
 	}
 	d, err = readAnswer(text)
 	return d, true, err
+}
+
+// plainCause is why a call failed, without the URL, which stands beside it wherever it is shown.
+func plainCause(err error) error {
+	var timeout interface{ Timeout() bool }
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return fmt.Errorf("no answer within %s", callbackTimeout)
+	}
+	var call *url.Error
+	if errors.As(err, &call) {
+		return call.Err
+	}
+	return err
 }
 
 func readAnswer(text []byte) (store.Decision, error) {

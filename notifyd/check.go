@@ -47,23 +47,28 @@ func (o *owner) checkLoop(ctx context.Context) error {
 }
 
 func (o *owner) check(ctx context.Context) error {
-	limits := store.Checks{First: time.Duration(o.cfg.CheckAfter).Microseconds(), Max: time.Duration(o.cfg.CheckMax).Microseconds(), Budget: o.cfg.CheckBudget}
+	limits := store.Checks{Budget: o.cfg.CheckBudget, Delay: func(h store.Half) int64 { return o.checkDelay(h.Msg.Topic).asked(h.Checks) }}
 	for _, group := range o.producers.present() {
-		halves, err := o.st.ClaimChecks(ctx, o.no, group, o.clock.now(), checkMost, limits)
+		most := min(checkMost, o.producers.room(group))
+		if most == 0 {
+			continue
+		}
+		halves, err := o.st.ClaimChecks(ctx, o.no, group, o.clock.now(), most, limits)
 		if err != nil {
 			return err
 		}
 		for _, h := range halves {
 			if !o.producers.ask(group, o.question(h)) {
-				o.uncount(ctx, h)
+				o.notAsked(ctx, h, "every instance of the producer group that is attached has left, or reads no checks")
 			}
 		}
 	}
-	free := o.callbacks.free()
-	if free == 0 {
+	most := o.callbacks.take(checkMost)
+	if most == 0 {
 		return nil
 	}
-	halves, err := o.st.ClaimChecks(ctx, o.no, store.AskedByURL, o.clock.now(), min(free, checkMost), limits)
+	halves, err := o.st.ClaimChecks(ctx, o.no, store.AskedByURL, o.clock.now(), most, limits)
+	o.callbacks.give(most - len(halves))
 	if err != nil {
 		return err
 	}
@@ -82,11 +87,22 @@ func messageProto(m *message.Message) *notifyv1.Message {
 		BornAtUs: m.BornAt, DeliverAtUs: m.DeliverAt, ExpiresAtUs: m.ExpiresAt}
 }
 
-// uncount takes a check back that was not asked.
-func (o *owner) uncount(ctx context.Context, h store.Half) {
+// notAsked takes a check back that was not asked. It is not counted against the budget, but the next one
+// waits the longer the older the half is: what cannot be asked costs little.
+func (o *owner) notAsked(ctx context.Context, h store.Half, cause string) {
 	o.metrics.checks.WithLabelValues(h.Msg.Topic, "no_producer").Inc()
-	if err := o.st.UncountCheck(ctx, o.no, h.Msg.ID); err != nil && ctx.Err() == nil {
+	now := o.clock.now()
+	next := now + o.checkDelay(h.Msg.Topic).notAsked(now-h.Msg.BornAt)
+	if err := o.st.CheckNotAsked(ctx, o.no, h.Msg.ID, next, cause); err != nil && ctx.Err() == nil {
 		o.log.Warn("a check that was not asked stays counted", "store", o.st.Name, "shard", o.no, "half", h.Msg.ID, "err", err)
+	}
+}
+
+// checkFailed notes why a check that was asked gave no answer.
+func (o *owner) checkFailed(ctx context.Context, h store.Half, cause error) {
+	o.metrics.checks.WithLabelValues(h.Msg.Topic, "error").Inc()
+	if err := o.st.CheckFailed(ctx, o.no, h.Msg.ID, cause.Error()); err != nil && ctx.Err() == nil {
+		o.log.Warn("why a check failed is not noted", "store", o.st.Name, "shard", o.no, "half", h.Msg.ID, "err", err)
 	}
 }
 
@@ -97,9 +113,9 @@ func (o *owner) callBack(ctx context.Context, h store.Half) {
 	case ctx.Err() != nil:
 		return
 	case !asked:
-		o.uncount(ctx, h)
+		o.notAsked(ctx, h, err.Error())
 	case err != nil:
-		o.metrics.checks.WithLabelValues(h.Msg.Topic, "error").Inc()
+		o.checkFailed(ctx, h, err)
 	}
 	if err != nil {
 		o.log.Debug("callback gave no decision", "half", h.Msg.ID, "url", h.CheckURL, "err", err)

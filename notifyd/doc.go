@@ -20,7 +20,7 @@
 //
 // Two other ways lead to the same INSERT. A half message (half.go) is prepared, then committed or
 // rolled back; one that nobody decides is asked about (check.go) over the streams of its
-// producer group (producers.go, checkback.go) or at a URL (callback.go). An outbox row is
+// producer group (producers.go, checkback.go) or at a URL (callback.go), later each time (checkdelay.go). An outbox row is
 // what an application inserts in a transaction of its own; the owner of shard 0 relays it (relay.go).
 //
 // A broker works on several stores: the main one, into which messages are published, and any
@@ -34,7 +34,7 @@
 // A shard that this broker owns is an owner (owner.go) with a few goroutines: the inserter is
 // the only one that inserts messages, the settler the only one that deletes them or touches
 // pending rows, the reader only reads, the checker asks about halves, and in shard 0 the relay
-// feeds the inserter from the outbox. A keeper (lease.go) has one goroutine that renews
+// feeds the inserter from the outbox; a counter counts what waits, for metrics (backlog.go). A keeper (lease.go) has one goroutine that renews
 // leases, and never waits for anything else, and one that takes and hands over shards.
 //
 // What is not obvious:
@@ -55,6 +55,10 @@
 //     stream lost before that is tried again as if nothing had been.
 //   - A half may stand in two shards, when its Prepare was sent again through another broker. Its
 //     decision is one row of its id, so whichever copy is decided second is only deleted.
+//   - A check that could not be asked is not counted, so such a half is tried for ever; each time the wait
+//     is as long as the half is old, up to check_max.
+//   - A scrape of metrics asks no store. Halves are counted by their owners, by a key that holds nothing else, up
+//     to 10,000 a shard and topic, and never for more than a hundredth of the time.
 //   - The relay reads the outbox from the start every 50 ms: a row becomes visible when its
 //     transaction commits, which may be long after rows with a higher seq.
 //   - Settling waits for up to 200 ms so that deletes come in batches. Nobody waits for it.

@@ -32,11 +32,11 @@ func (b *Broker) Prepare(ctx context.Context, req *connect.Request[notifyv1.Prep
 		msg.Message.Id = p.item.Msg.ID.String()
 		return peer.Prepare(ctx, forward)
 	}
-	after := time.Duration(msg.GetCheckAfterMs()) * time.Millisecond
+	after := (time.Duration(msg.GetCheckAfterMs()) * time.Millisecond).Microseconds()
 	if after == 0 {
-		after = time.Duration(b.cfg.CheckAfter)
+		after = b.checkDelay(p.item.Msg.Topic).first
 	}
-	p.item.Prepare = &store.Prepare{Group: msg.GetProducerGroup(), CheckURL: msg.GetCheckUrl(), CheckAfter: after.Microseconds()}
+	p.item.Prepare = &store.Prepare{Group: msg.GetProducerGroup(), CheckURL: msg.GetCheckUrl(), CheckAfter: after}
 	o, err := b.run(ctx, p)
 	if err != nil {
 		return nil, rpcError(b.refused(pub, err))

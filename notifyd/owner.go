@@ -28,6 +28,7 @@ type core struct {
 	hub       *hub
 	producers *producers
 	callbacks *callbacks
+	backlog   *backlog
 	// topic finds a declared topic, or declares it where that is configured.
 	topic func(context.Context, string) (store.Topic, error)
 	// decided takes a decision that a callback gave.
@@ -42,7 +43,7 @@ func (c *core) deliveryFull() bool { return c.unsettledBytes.Load() > int64(c.cf
 // An owner is this broker's ownership of one shard under one epoch. Its goroutines:
 // the inserter stores batches (insert.go), the settler removes and parks messages (settle.go), the
 // reader pages and drains (drain.go), the checker asks about halves (check.go), and in shard 0
-// the relay empties the outbox (relay.go). It ends when it is fenced, when a
+// the relay empties the outbox (relay.go); the counter counts what waits (backlog.go). It ends when it is fenced, when a
 // transaction's outcome is unknown, or when it is asked to release the shard.
 type owner struct {
 	*side
@@ -132,6 +133,7 @@ func (o *owner) run(ctx context.Context) error {
 	g.Go(func() error { return o.readLoop(ctx) })
 	g.Go(func() error { return o.checkLoop(ctx) })
 	g.Go(func() error { return o.relayLoop(ctx) })
+	g.Go(func() error { return o.countLoop(ctx) })
 	g.Go(func() error {
 		select {
 		case <-o.lost:

@@ -71,6 +71,28 @@ func (ps *producers) present() []string {
 // maxOutbox is how many checks may wait for one instance: one that does not read them is not asked.
 const maxOutbox = 200
 
+// room is how many checks the instances of a group can be given now.
+func (ps *producers) room(group string) (n int) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if g := ps.groups[group]; g != nil {
+		for _, p := range g.instances {
+			n += max(0, maxOutbox-len(p.outbox))
+		}
+	}
+	return n
+}
+
+// count is how many instances of a group are attached here.
+func (ps *producers) count(group string) int {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if g := ps.groups[group]; g != nil {
+		return len(g.instances)
+	}
+	return 0
+}
+
 // ask gives a check to an instance of the group, in turn. It reports false when nobody is
 // here who takes it.
 func (ps *producers) ask(group string, c *notifyv1.Check) bool {

@@ -256,3 +256,40 @@ func (f *fakeBroker) DecideHalf(_ context.Context, r *connect.Request[notifyv1.D
 	}
 	return connect.NewResponse(&notifyv1.DecideHalfResponse{Repeated: true}), nil
 }
+
+func (f *fakeBroker) GetHalf(_ context.Context, r *connect.Request[notifyv1.GetHalfRequest]) (*connect.Response[notifyv1.GetHalfResponse], error) {
+	if r.Msg.GetId() != "id-1" {
+		return nil, detailed(connect.CodeNotFound, &notifyv1.ErrorDetail{Reason: notifyv1.Reason_REASON_UNKNOWN_HALF, Message: "half message id-9 waits no more: its decision was commit"})
+	}
+	return connect.NewResponse(&notifyv1.GetHalfResponse{Half: &notifyv1.Half{ProducerGroup: "shop", CheckUrl: "http://x", Checks: 15, Parked: true,
+		LastError: "status 500", Why: "parked: because", Message: &notifyv1.Message{Id: "id-1", Topic: "t", Key: "k", Headers: map[string]string{"a": "1"}, Body: []byte("one\ntwo")}}}), nil
+}
+
+func (f *fakeBroker) CheckHalf(_ context.Context, r *connect.Request[notifyv1.CheckHalfRequest]) (*connect.Response[notifyv1.CheckHalfResponse], error) {
+	return connect.NewResponse(&notifyv1.CheckHalfResponse{WasParked: true, Half: &notifyv1.Half{Why: "the next check is due", Message: &notifyv1.Message{Id: r.Msg.GetId(), Topic: "t"}}}), nil
+}
+
+func (f *fakeBroker) UpdateTopic(_ context.Context, r *connect.Request[notifyv1.UpdateTopicRequest]) (*connect.Response[notifyv1.UpdateTopicResponse], error) {
+	return connect.NewResponse(&notifyv1.UpdateTopicResponse{Topic: &notifyv1.Topic{Name: r.Msg.GetName(), CheckAfterMs: r.Msg.GetCheckAfterMs()}}), nil
+}
+
+func rejected() *notifyv1.Rejected {
+	return &notifyv1.Rejected{Store: "a", Seq: 7, Reason: "headers: not JSON", RejectedAtUs: 1, Message: &notifyv1.Message{Id: "id-7", Topic: "t"}}
+}
+
+func (f *fakeBroker) ListRejected(context.Context, *connect.Request[notifyv1.ListRejectedRequest]) (*connect.Response[notifyv1.ListRejectedResponse], error) {
+	return connect.NewResponse(&notifyv1.ListRejectedResponse{Next: f.next, Rejected: []*notifyv1.Rejected{rejected()}}), nil
+}
+
+func (f *fakeBroker) GetRejected(_ context.Context, r *connect.Request[notifyv1.GetRejectedRequest]) (*connect.Response[notifyv1.GetRejectedResponse], error) {
+	x := rejected()
+	x.HeaderText, x.Message.Body = []byte("{"), []byte{0xff}
+	return connect.NewResponse(&notifyv1.GetRejectedResponse{Rejected: x}), nil
+}
+
+func (f *fakeBroker) ResubmitRejected(_ context.Context, r *connect.Request[notifyv1.ResubmitRejectedRequest]) (*connect.Response[notifyv1.ResubmitRejectedResponse], error) {
+	if r.Msg.GetSeq() != 7 {
+		return nil, detailed(connect.CodeNotFound, &notifyv1.ErrorDetail{Reason: notifyv1.Reason_REASON_INVALID, Message: "no such rejected outbox row"})
+	}
+	return connect.NewResponse(&notifyv1.ResubmitRejectedResponse{}), nil
+}

@@ -23,11 +23,21 @@ type halfJSON struct {
 	NextCheckAt   *time.Time `json:"next_check_at,omitempty"`
 	Checks        uint32     `json:"checks"`
 	Parked        bool       `json:"parked"`
+	LastError     string     `json:"last_error,omitempty"`
+	Why           string     `json:"why,omitempty"`
+}
+
+func halfItem(h *notifyv1.Half) halfJSON {
+	m := h.GetMessage()
+	return halfJSON{ID: m.GetId(), Topic: m.GetTopic(), Key: m.GetKey(), ProducerGroup: h.GetProducerGroup(), CheckURL: h.GetCheckUrl(),
+		PreparedAt: timeOrNil(h.GetPreparedAtUs()), NextCheckAt: timeOrNil(h.GetNextCheckAtUs()), Checks: h.GetChecks(), Parked: h.GetParked(),
+		LastError: h.GetLastError(), Why: h.GetWhy()}
 }
 
 func (a *app) halfCommand() *cobra.Command {
 	return a.parent("half", "Look at half messages and decide those that nobody decides",
-		a.halfLs(), a.halfDecide("commit", "Make a half a message, in place of its producer", notifyv1.Decision_DECISION_COMMIT),
+		a.halfLs(), a.halfShow(), a.halfCheck(),
+		a.halfDecide("commit", "Make a half a message, in place of its producer", notifyv1.Decision_DECISION_COMMIT),
 		a.halfDecide("rollback", "Remove a half, in place of its producer", notifyv1.Decision_DECISION_ROLLBACK))
 }
 
@@ -49,9 +59,7 @@ func (a *app) halfLs() *cobra.Command {
 						next = "parked"
 					}
 					m := h.GetMessage()
-					l.add(halfJSON{ID: m.GetId(), Topic: m.GetTopic(), Key: m.GetKey(), ProducerGroup: h.GetProducerGroup(), CheckURL: h.GetCheckUrl(),
-						PreparedAt: timeOrNil(h.GetPreparedAtUs()), NextCheckAt: timeOrNil(h.GetNextCheckAtUs()), Checks: h.GetChecks(), Parked: h.GetParked()},
-						m.GetId(), m.GetTopic(), h.GetProducerGroup(), micros(h.GetPreparedAtUs()), strconv.Itoa(int(h.GetChecks())), next)
+					l.add(halfItem(h), m.GetId(), m.GetTopic(), h.GetProducerGroup(), micros(h.GetPreparedAtUs()), strconv.Itoa(int(h.GetChecks())), next)
 				}
 				return a.print(l)
 			})

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -19,11 +21,26 @@ type topicJSON struct {
 	Name      string     `json:"name"`
 	Mirrored  bool       `json:"mirrored"`
 	CreatedAt *time.Time `json:"created_at,omitempty"`
-	Groups    []string   `json:"groups,omitempty"`
+	// CheckAfter is a duration such as 30s, empty for the broker's setting.
+	CheckAfter string   `json:"check_after,omitempty"`
+	Groups     []string `json:"groups,omitempty"`
 }
 
 func topicItem(t *notifyv1.Topic) topicJSON {
-	return topicJSON{Name: t.GetName(), Mirrored: t.Mirrored == nil || t.GetMirrored(), CreatedAt: timeOrNil(t.GetCreatedAtUs())}
+	item := topicJSON{Name: t.GetName(), Mirrored: t.Mirrored == nil || t.GetMirrored(), CreatedAt: timeOrNil(t.GetCreatedAtUs())}
+	if ms := t.GetCheckAfterMs(); ms > 0 {
+		item.CheckAfter = (time.Duration(ms) * time.Millisecond).String()
+	}
+	return item
+}
+
+// topicPairs are a topic's lines of text.
+func topicPairs(item topicJSON) []string {
+	pairs := []string{"topic", item.Name, "mirrored", strconv.FormatBool(item.Mirrored)}
+	if item.CheckAfter != "" {
+		pairs = append(pairs, "check after", item.CheckAfter)
+	}
+	return pairs
 }
 
 func timeOrNil(us int64) *time.Time {
@@ -35,7 +52,7 @@ func timeOrNil(us int64) *time.Time {
 }
 
 func (a *app) topicCommand() *cobra.Command {
-	return a.parent("topic", "List, show and create topics", a.topicLs(), a.topicShow(), a.topicCreate())
+	return a.parent("topic", "List, show, create and set topics", a.topicLs(), a.topicShow(), a.topicCreate(), a.topicSet())
 }
 
 // page are the flags of a listing command.
@@ -81,7 +98,7 @@ func (a *app) topicShow() *cobra.Command {
 					return err
 				}
 				item := topicItem(r.Msg.GetTopic())
-				pairs := []string{"topic", item.Name, "mirrored", strconv.FormatBool(item.Mirrored), "created", micros(r.Msg.GetTopic().GetCreatedAtUs())}
+				pairs := append(topicPairs(item), "created", micros(r.Msg.GetTopic().GetCreatedAtUs()))
 				for _, s := range r.Msg.GetSubscriptions() {
 					item.Groups = append(item.Groups, s.GetGroup())
 					pairs = append(pairs, "group", s.GetGroup())
@@ -94,23 +111,68 @@ func (a *app) topicShow() *cobra.Command {
 
 func (a *app) topicCreate() *cobra.Command {
 	var noMirror bool
+	var checkAfter time.Duration
 	cmd := &cobra.Command{
 		Use: "create TOPIC", Short: "Create a topic", Args: cobra.ExactArgs(1),
 		RunE: a.action(func(cmd *cobra.Command, args []string) error {
+			ms, err := milliseconds("--check-after", checkAfter)
+			if err != nil {
+				return err
+			}
 			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
 				mirrored := !noMirror
-				r, err := admin.CreateTopic(ctx, connect.NewRequest(&notifyv1.CreateTopicRequest{Topic: &notifyv1.Topic{Name: args[0], Mirrored: &mirrored}}))
+				r, err := admin.CreateTopic(ctx, connect.NewRequest(&notifyv1.CreateTopicRequest{
+					Topic: &notifyv1.Topic{Name: args[0], Mirrored: &mirrored, CheckAfterMs: ms}}))
 				if err != nil {
 					return err
 				}
 				item := topicItem(r.Msg.GetTopic())
 				a.sayAway(r.Msg.GetStoresAway())
-				return a.printOne(item, "topic", item.Name, "mirrored", strconv.FormatBool(item.Mirrored))
+				return a.printOne(item, topicPairs(item)...)
 			})
 		}),
 	}
+	cmd.Flags().DurationVar(&checkAfter, "check-after", 0, "when a half that nobody decided is asked about first (0: the broker's check_after)")
 	cmd.Flags().BoolVar(&noMirror, "no-mirror", false, "let the mirror pass its messages over")
 	return cmd
+}
+
+// milliseconds is a duration as the API has it.
+func milliseconds(what string, d time.Duration) (uint32, error) {
+	ms := d.Milliseconds()
+	if d < 0 || ms > math.MaxUint32 || d != time.Duration(ms)*time.Millisecond {
+		return 0, usageError(fmt.Errorf("%s %s: want whole milliseconds, 0 to 1193h", what, d))
+	}
+	return uint32(ms), nil
+}
+
+func (a *app) topicSet() *cobra.Command {
+	return &cobra.Command{
+		Use: "set TOPIC check_after=DURATION", Short: "Change a setting of a topic; check_after=0 is the broker's setting again", Args: cobra.ExactArgs(2),
+		RunE: a.action(func(cmd *cobra.Command, args []string) error {
+			name, value, ok := strings.Cut(args[1], "=")
+			if !ok || name != "check_after" {
+				return usageError(fmt.Errorf("%q: want check_after=DURATION, such as check_after=5m", args[1]))
+			}
+			d, err := time.ParseDuration(value)
+			if err != nil {
+				return usageError(fmt.Errorf("check_after=%s: not a duration: write a number and ms, s, m or h, such as 5m", value))
+			}
+			ms, err := milliseconds("check_after", d)
+			if err != nil {
+				return err
+			}
+			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
+				r, err := admin.UpdateTopic(ctx, connect.NewRequest(&notifyv1.UpdateTopicRequest{Name: args[0], CheckAfterMs: &ms}))
+				if err != nil {
+					return err
+				}
+				a.sayAway(r.Msg.GetStoresAway())
+				item := topicItem(r.Msg.GetTopic())
+				return a.printOne(item, topicPairs(item)...)
+			})
+		}),
+	}
 }
 
 // sayAway tells where a change is not in force yet.

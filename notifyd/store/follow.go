@@ -92,9 +92,13 @@ func putTopics(ctx context.Context, tx *sql.Tx, r *Registry, _ int64) error {
 	var rows [][]any
 	for _, name := range slices.Sorted(maps.Keys(r.Topics)) {
 		t := r.Topics[name]
-		rows = append(rows, []any{t.Name, t.Mirrored, t.CreatedAt})
+		settings, err := mergeSettings(nil, t.Settings)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, []any{t.Name, t.Mirrored, t.CreatedAt, settings})
 	}
-	return put(ctx, tx, "registry_topic (name, mirrored, created_at)", "", 3, rows)
+	return put(ctx, tx, "registry_topic (name, mirrored, created_at, settings)", "", 4, rows)
 }
 
 // putGroups keeps the rows of groups that are dropped by now: an owner sweeps what they left.

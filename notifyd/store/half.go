@@ -3,7 +3,6 @@ package store
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -233,126 +232,6 @@ func (h *halves) prepare(no int, it *Item, now int64) (Verdict, error) {
 	}
 	h.rows[m.ID][no] = half{group: p.Group, msg: m}
 	return Verdict{First: m.ID}, nil
-}
-
-// A Half is a prepared message as it is listed and asked about.
-type Half struct {
-	Shard       int
-	Msg         *message.Message // BornAt is when it was prepared
-	Group       string
-	CheckURL    string
-	NextCheckAt int64
-	Checks      int
-	Parked      bool
-}
-
-const halfColumns = "m.producer_group, m.check_url, m.next_check_at, m.checks, m.parked, m.id, m.topic, m.msg_key, m.headers, "
-
-// scanHalves reads rows of halfColumns and what scanMessage wants, up to about 8 MiB.
-func scanHalves(rows *sql.Rows, no int) (out []Half, err error) {
-	defer rows.Close()
-	bytes := 0
-	for bytes < pageBytes && rows.Next() {
-		h := Half{Shard: no}
-		if h.Msg, err = scanMessage(rows, &h.Group, &h.CheckURL, &h.NextCheckAt, &h.Checks, &h.Parked); err != nil {
-			return nil, err
-		}
-		out = append(out, h)
-		bytes += h.Msg.Size()
-	}
-	return out, rows.Err()
-}
-
-// Checks bounds how halves are asked about.
-type Checks struct {
-	// First and Max are the delays behind the first check and at most, microseconds; each
-	// check doubles the delay.
-	First, Max int64
-	// Budget is how many checks a half gets before it is parked.
-	Budget int
-}
-
-// ClaimChecks takes up to most halves that are due at now and to be asked of one group (or
-// AskedByURL): their next check moves on and this one is counted, before anyone is asked. Halves
-// that have used their budget are parked instead.
-func (s *Store) ClaimChecks(ctx context.Context, no int, asked string, now int64, most int, c Checks) ([]Half, error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT "+halfColumns+"m.body, m.mirrored, m.prepared_at FROM "+schema.Half(no)+
-		" m WHERE m.parked = 0 AND m.asked = ? AND m.next_check_at <= ? ORDER BY m.next_check_at LIMIT ?", asked, now, most)
-	if err != nil {
-		return nil, fmt.Errorf("due checks of %s: %w", schema.Half(no), err)
-	}
-	due, err := scanHalves(rows, no)
-	if err != nil {
-		return nil, fmt.Errorf("due checks of %s: %w", schema.Half(no), err)
-	}
-	var ask []Half
-	var asks, parks []uuid.UUID
-	for _, h := range due {
-		if h.Checks >= c.Budget {
-			parks = append(parks, h.Msg.ID)
-			continue
-		}
-		h.Checks++
-		ask = append(ask, h)
-		asks = append(asks, h.Msg.ID)
-	}
-	var b statements
-	if len(asks) > 0 {
-		b.add("UPDATE "+joinIDs(schema.Half(no), sortedIDs(asks))+
-			" SET t.next_check_at = ? + LEAST(? * POW(2, LEAST(t.checks, 30)), ?), t.checks = t.checks + 1", now, c.First, c.Max)
-	}
-	if len(parks) > 0 {
-		b.add("UPDATE " + joinIDs(schema.Half(no), sortedIDs(parks)) + " SET t.parked = 1")
-	}
-	if b.text.Len() == 0 {
-		return nil, nil
-	}
-	if _, err := s.db.ExecContext(ctx, b.text.String(), b.args...); err != nil {
-		return nil, fmt.Errorf("checks of %s: %w", schema.Half(no), err)
-	}
-	return ask, nil
-}
-
-// UncountCheck takes a check back that could not be asked.
-func (s *Store) UncountCheck(ctx context.Context, no int, id uuid.UUID) error {
-	_, err := s.db.ExecContext(ctx, "UPDATE "+schema.Half(no)+" SET checks = checks - 1 WHERE id = ? AND checks > 0", id[:])
-	if err != nil {
-		return fmt.Errorf("check of half %s: %w", id, err)
-	}
-	return nil
-}
-
-// ListHalves lists halves of a shard behind an id, by id, without their bodies.
-func (s *Store) ListHalves(ctx context.Context, no int, after uuid.UUID, parkedOnly bool, most int) ([]Half, error) {
-	where := ""
-	if parkedOnly {
-		where = " AND m.parked = 1"
-	}
-	rows, err := s.db.QueryContext(ctx, "SELECT "+halfColumns+"'' AS body, m.mirrored, m.prepared_at FROM "+schema.Half(no)+
-		" m WHERE m.id > ?"+where+" ORDER BY m.id LIMIT ?", after[:], most)
-	if err != nil {
-		return nil, fmt.Errorf("halves of %s: %w", schema.Half(no), err)
-	}
-	out, err := scanHalves(rows, no)
-	if err != nil {
-		return nil, fmt.Errorf("halves of %s: %w", schema.Half(no), err)
-	}
-	return out, nil
-}
-
-// FindHalf returns the shard that holds a half, or ErrUnknownHalf. A half that was decided
-// has no shard: any will do to learn the decision.
-func (s *Store) FindHalf(ctx context.Context, id uuid.UUID) (shard int, err error) {
-	for no := range s.Shards {
-		var n int
-		if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+schema.Half(no)+" WHERE id = ?", id[:]).Scan(&n); err != nil {
-			return 0, fmt.Errorf("half %s: %w", id, err)
-		}
-		if n > 0 {
-			return no, nil
-		}
-	}
-	return 0, ErrUnknownHalf
 }
 
 // ForgetDecisions deletes up to most decisions taken more than keep microseconds ago. One of

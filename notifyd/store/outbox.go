@@ -135,18 +135,38 @@ type Rejected struct {
 	RejectedAt int64
 }
 
-// ListRejected lists rejected rows behind a seq, by seq.
+// ListRejected lists rejected rows behind a seq, by seq, without their bodies.
 func (s *Store) ListRejected(ctx context.Context, after int64, most int) ([]Rejected, error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT seq, id, topic, msg_key, headers, body, reason, rejected_at FROM outbox_rejected WHERE seq > ? ORDER BY seq LIMIT ?", after, most)
+	out, err := s.rejected(ctx, "''", "seq > ? ORDER BY seq LIMIT ?", after, most)
 	if err != nil {
 		return nil, fmt.Errorf("rejected outbox rows: %w", err)
+	}
+	return out, nil
+}
+
+// GetRejected reads one rejected row with its body, or returns ErrNoRejected.
+func (s *Store) GetRejected(ctx context.Context, seq int64) (Rejected, error) {
+	out, err := s.rejected(ctx, "body", "seq = ?", seq)
+	if err == nil && len(out) == 0 {
+		err = ErrNoRejected
+	}
+	if err != nil {
+		return Rejected{}, fmt.Errorf("rejected outbox row %d: %w", seq, err)
+	}
+	return out[0], nil
+}
+
+func (s *Store) rejected(ctx context.Context, body, where string, args ...any) ([]Rejected, error) {
+	rows, err := s.db.QueryContext(ctx, "SELECT seq, id, topic, msg_key, headers, "+body+", reason, rejected_at FROM outbox_rejected WHERE "+where, args...)
+	if err != nil {
+		return nil, err
 	}
 	defer rows.Close()
 	var out []Rejected
 	for rows.Next() {
 		var r Rejected
 		if r.OutboxRow, err = scanOutbox(rows, &r.Reason, &r.RejectedAt); err != nil {
-			return nil, fmt.Errorf("rejected outbox rows: %w", err)
+			return nil, err
 		}
 		out = append(out, r)
 	}

@@ -24,6 +24,7 @@ type Topic struct {
 	Name      string
 	Mirrored  bool
 	CreatedAt int64
+	Settings  TopicSettings
 }
 
 // Group is a declared consumer group. Its id is never used again.
@@ -83,11 +84,17 @@ func each(ctx context.Context, tx *sql.Tx, query string, row func(*sql.Rows) err
 }
 
 func (r *Registry) readTopics(ctx context.Context, tx *sql.Tx) error {
-	return each(ctx, tx, "SELECT name, mirrored, created_at FROM registry_topic", func(rows *sql.Rows) error {
+	return each(ctx, tx, "SELECT name, mirrored, created_at, settings FROM registry_topic", func(rows *sql.Rows) error {
 		var t Topic
-		err := rows.Scan(&t.Name, &t.Mirrored, &t.CreatedAt)
+		var settings []byte
+		if err := rows.Scan(&t.Name, &t.Mirrored, &t.CreatedAt, &settings); err != nil {
+			return err
+		}
+		if err := readSettings(settings, &t.Settings); err != nil {
+			return fmt.Errorf("topic %q: %w", t.Name, err)
+		}
 		r.Topics[t.Name] = t
-		return err
+		return nil
 	})
 }
 
@@ -169,6 +176,10 @@ func (s *Store) lockEpochsOnce(ctx context.Context, body func(context.Context, *
 // "." and "_" is refused with ErrCollides: Kafka takes the two for one in its metrics, and
 // refuses the second.
 func (s *Store) CreateTopic(ctx context.Context, t Topic) error {
+	settings, err := mergeSettings(nil, t.Settings)
+	if err != nil {
+		return fmt.Errorf("topic %q: %w", t.Name, err)
+	}
 	return s.change(ctx, func(ctx context.Context, tx *sql.Tx, now int64) error {
 		var other string
 		err := tx.QueryRowContext(ctx, "SELECT name FROM registry_topic WHERE REPLACE(name, '.', '_') = REPLACE(?, '.', '_') AND name <> ? LIMIT 1", t.Name, t.Name).Scan(&other)
@@ -178,7 +189,7 @@ func (s *Store) CreateTopic(ctx context.Context, t Topic) error {
 		case !errors.Is(err, sql.ErrNoRows):
 			return fmt.Errorf("topic %q: %w", t.Name, err)
 		}
-		_, err = tx.ExecContext(ctx, "INSERT INTO registry_topic (name, mirrored, created_at) VALUES (?, ?, ?)", t.Name, t.Mirrored, now)
+		_, err = tx.ExecContext(ctx, "INSERT INTO registry_topic (name, mirrored, created_at, settings) VALUES (?, ?, ?, ?)", t.Name, t.Mirrored, now, settings)
 		if hasCode(err, codeDuplicate) {
 			return fmt.Errorf("topic %q: %w", t.Name, ErrExists)
 		}

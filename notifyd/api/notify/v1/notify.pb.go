@@ -957,7 +957,7 @@ type PrepareRequest struct {
 	Message *Message               `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
 	// The group whose instances may be asked, and that alone may decide. 1 to 127 bytes of [A-Za-z0-9._-].
 	ProducerGroup string `protobuf:"bytes,2,opt,name=producer_group,json=producerGroup,proto3" json:"producer_group,omitempty"`
-	// When to ask first, milliseconds from now; 0: the broker's setting.
+	// When to ask first, milliseconds from now; 0: the topic's setting, or else the broker's.
 	CheckAfterMs uint32 `protobuf:"varint,3,opt,name=check_after_ms,json=checkAfterMs,proto3" json:"check_after_ms,omitempty"`
 	// Ask this URL by POST instead of the group's streams. At most 1,000 bytes, http or https.
 	CheckUrl      string `protobuf:"bytes,4,opt,name=check_url,json=checkUrl,proto3" json:"check_url,omitempty"`
@@ -1607,8 +1607,11 @@ type Topic struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// False: the mirror passes its messages over. Unset at creation: true.
-	Mirrored      *bool `protobuf:"varint,2,opt,name=mirrored,proto3,oneof" json:"mirrored,omitempty"`
-	CreatedAtUs   int64 `protobuf:"varint,3,opt,name=created_at_us,json=createdAtUs,proto3" json:"created_at_us,omitempty"`
+	Mirrored    *bool `protobuf:"varint,2,opt,name=mirrored,proto3,oneof" json:"mirrored,omitempty"`
+	CreatedAtUs int64 `protobuf:"varint,3,opt,name=created_at_us,json=createdAtUs,proto3" json:"created_at_us,omitempty"`
+	// When a half of this topic that nobody decided is asked about first, milliseconds after
+	// it was prepared; 0: the broker's setting. A half's own check_after_ms goes first.
+	CheckAfterMs  uint32 `protobuf:"varint,4,opt,name=check_after_ms,json=checkAfterMs,proto3" json:"check_after_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1660,6 +1663,13 @@ func (x *Topic) GetMirrored() bool {
 func (x *Topic) GetCreatedAtUs() int64 {
 	if x != nil {
 		return x.CreatedAtUs
+	}
+	return 0
+}
+
+func (x *Topic) GetCheckAfterMs() uint32 {
+	if x != nil {
+		return x.CheckAfterMs
 	}
 	return 0
 }
@@ -1761,6 +1771,113 @@ func (x *CreateTopicResponse) GetStoresAway() []string {
 	return nil
 }
 
+type UpdateTopicRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// 0: the broker's setting again. It counts for halves prepared from now on; other brokers know
+	// it within seconds.
+	CheckAfterMs  *uint32 `protobuf:"varint,2,opt,name=check_after_ms,json=checkAfterMs,proto3,oneof" json:"check_after_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateTopicRequest) Reset() {
+	*x = UpdateTopicRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateTopicRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateTopicRequest) ProtoMessage() {}
+
+func (x *UpdateTopicRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateTopicRequest.ProtoReflect.Descriptor instead.
+func (*UpdateTopicRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *UpdateTopicRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UpdateTopicRequest) GetCheckAfterMs() uint32 {
+	if x != nil && x.CheckAfterMs != nil {
+		return *x.CheckAfterMs
+	}
+	return 0
+}
+
+type UpdateTopicResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic *Topic                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Names of stores that are away: there the change comes into force when they are back.
+	StoresAway    []string `protobuf:"bytes,2,rep,name=stores_away,json=storesAway,proto3" json:"stores_away,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateTopicResponse) Reset() {
+	*x = UpdateTopicResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateTopicResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateTopicResponse) ProtoMessage() {}
+
+func (x *UpdateTopicResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateTopicResponse.ProtoReflect.Descriptor instead.
+func (*UpdateTopicResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *UpdateTopicResponse) GetTopic() *Topic {
+	if x != nil {
+		return x.Topic
+	}
+	return nil
+}
+
+func (x *UpdateTopicResponse) GetStoresAway() []string {
+	if x != nil {
+		return x.StoresAway
+	}
+	return nil
+}
+
 type ListTopicsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Resume behind this name.
@@ -1773,7 +1890,7 @@ type ListTopicsRequest struct {
 
 func (x *ListTopicsRequest) Reset() {
 	*x = ListTopicsRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[27]
+	mi := &file_notify_v1_notify_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1785,7 +1902,7 @@ func (x *ListTopicsRequest) String() string {
 func (*ListTopicsRequest) ProtoMessage() {}
 
 func (x *ListTopicsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[27]
+	mi := &file_notify_v1_notify_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1798,7 +1915,7 @@ func (x *ListTopicsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicsRequest.ProtoReflect.Descriptor instead.
 func (*ListTopicsRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{27}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListTopicsRequest) GetAfter() string {
@@ -1826,7 +1943,7 @@ type ListTopicsResponse struct {
 
 func (x *ListTopicsResponse) Reset() {
 	*x = ListTopicsResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[28]
+	mi := &file_notify_v1_notify_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1838,7 +1955,7 @@ func (x *ListTopicsResponse) String() string {
 func (*ListTopicsResponse) ProtoMessage() {}
 
 func (x *ListTopicsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[28]
+	mi := &file_notify_v1_notify_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1851,7 +1968,7 @@ func (x *ListTopicsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicsResponse.ProtoReflect.Descriptor instead.
 func (*ListTopicsResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{28}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListTopicsResponse) GetTopics() []*Topic {
@@ -1877,7 +1994,7 @@ type GetTopicRequest struct {
 
 func (x *GetTopicRequest) Reset() {
 	*x = GetTopicRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[29]
+	mi := &file_notify_v1_notify_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1889,7 +2006,7 @@ func (x *GetTopicRequest) String() string {
 func (*GetTopicRequest) ProtoMessage() {}
 
 func (x *GetTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[29]
+	mi := &file_notify_v1_notify_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1902,7 +2019,7 @@ func (x *GetTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTopicRequest.ProtoReflect.Descriptor instead.
 func (*GetTopicRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{29}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetTopicRequest) GetName() string {
@@ -1922,7 +2039,7 @@ type GetTopicResponse struct {
 
 func (x *GetTopicResponse) Reset() {
 	*x = GetTopicResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[30]
+	mi := &file_notify_v1_notify_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1934,7 +2051,7 @@ func (x *GetTopicResponse) String() string {
 func (*GetTopicResponse) ProtoMessage() {}
 
 func (x *GetTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[30]
+	mi := &file_notify_v1_notify_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1947,7 +2064,7 @@ func (x *GetTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTopicResponse.ProtoReflect.Descriptor instead.
 func (*GetTopicResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{30}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetTopicResponse) GetTopic() *Topic {
@@ -1975,7 +2092,7 @@ type Subscription struct {
 
 func (x *Subscription) Reset() {
 	*x = Subscription{}
-	mi := &file_notify_v1_notify_proto_msgTypes[31]
+	mi := &file_notify_v1_notify_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1987,7 +2104,7 @@ func (x *Subscription) String() string {
 func (*Subscription) ProtoMessage() {}
 
 func (x *Subscription) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[31]
+	mi := &file_notify_v1_notify_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2000,7 +2117,7 @@ func (x *Subscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Subscription.ProtoReflect.Descriptor instead.
 func (*Subscription) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{31}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Subscription) GetGroup() string {
@@ -2033,7 +2150,7 @@ type AddSubscriptionRequest struct {
 
 func (x *AddSubscriptionRequest) Reset() {
 	*x = AddSubscriptionRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[32]
+	mi := &file_notify_v1_notify_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2045,7 +2162,7 @@ func (x *AddSubscriptionRequest) String() string {
 func (*AddSubscriptionRequest) ProtoMessage() {}
 
 func (x *AddSubscriptionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[32]
+	mi := &file_notify_v1_notify_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2058,7 +2175,7 @@ func (x *AddSubscriptionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddSubscriptionRequest.ProtoReflect.Descriptor instead.
 func (*AddSubscriptionRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{32}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AddSubscriptionRequest) GetSubscription() *Subscription {
@@ -2081,7 +2198,7 @@ type AddSubscriptionResponse struct {
 
 func (x *AddSubscriptionResponse) Reset() {
 	*x = AddSubscriptionResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[33]
+	mi := &file_notify_v1_notify_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2093,7 +2210,7 @@ func (x *AddSubscriptionResponse) String() string {
 func (*AddSubscriptionResponse) ProtoMessage() {}
 
 func (x *AddSubscriptionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[33]
+	mi := &file_notify_v1_notify_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2106,7 +2223,7 @@ func (x *AddSubscriptionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddSubscriptionResponse.ProtoReflect.Descriptor instead.
 func (*AddSubscriptionResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{33}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AddSubscriptionResponse) GetSubscription() *Subscription {
@@ -2143,7 +2260,7 @@ type ListSubscriptionsRequest struct {
 
 func (x *ListSubscriptionsRequest) Reset() {
 	*x = ListSubscriptionsRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[34]
+	mi := &file_notify_v1_notify_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2155,7 +2272,7 @@ func (x *ListSubscriptionsRequest) String() string {
 func (*ListSubscriptionsRequest) ProtoMessage() {}
 
 func (x *ListSubscriptionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[34]
+	mi := &file_notify_v1_notify_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2168,7 +2285,7 @@ func (x *ListSubscriptionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSubscriptionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSubscriptionsRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{34}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListSubscriptionsRequest) GetGroup() string {
@@ -2209,7 +2326,7 @@ type ListSubscriptionsResponse struct {
 
 func (x *ListSubscriptionsResponse) Reset() {
 	*x = ListSubscriptionsResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[35]
+	mi := &file_notify_v1_notify_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2221,7 +2338,7 @@ func (x *ListSubscriptionsResponse) String() string {
 func (*ListSubscriptionsResponse) ProtoMessage() {}
 
 func (x *ListSubscriptionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[35]
+	mi := &file_notify_v1_notify_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2234,7 +2351,7 @@ func (x *ListSubscriptionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSubscriptionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSubscriptionsResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{35}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListSubscriptionsResponse) GetSubscriptions() []*Subscription {
@@ -2270,7 +2387,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_notify_v1_notify_proto_msgTypes[36]
+	mi := &file_notify_v1_notify_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2282,7 +2399,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[36]
+	mi := &file_notify_v1_notify_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2295,7 +2412,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{36}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Group) GetName() string {
@@ -2359,7 +2476,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_notify_v1_notify_proto_msgTypes[37]
+	mi := &file_notify_v1_notify_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2371,7 +2488,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[37]
+	mi := &file_notify_v1_notify_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2384,7 +2501,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{37}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Instance) GetName() string {
@@ -2425,7 +2542,7 @@ type ListGroupsRequest struct {
 
 func (x *ListGroupsRequest) Reset() {
 	*x = ListGroupsRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[38]
+	mi := &file_notify_v1_notify_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2437,7 +2554,7 @@ func (x *ListGroupsRequest) String() string {
 func (*ListGroupsRequest) ProtoMessage() {}
 
 func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[38]
+	mi := &file_notify_v1_notify_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2450,7 +2567,7 @@ func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{38}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListGroupsRequest) GetAfter() string {
@@ -2477,7 +2594,7 @@ type ListGroupsResponse struct {
 
 func (x *ListGroupsResponse) Reset() {
 	*x = ListGroupsResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[39]
+	mi := &file_notify_v1_notify_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2489,7 +2606,7 @@ func (x *ListGroupsResponse) String() string {
 func (*ListGroupsResponse) ProtoMessage() {}
 
 func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[39]
+	mi := &file_notify_v1_notify_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2502,7 +2619,7 @@ func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{39}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListGroupsResponse) GetGroups() []*Group {
@@ -2528,7 +2645,7 @@ type GetGroupRequest struct {
 
 func (x *GetGroupRequest) Reset() {
 	*x = GetGroupRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[40]
+	mi := &file_notify_v1_notify_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2540,7 +2657,7 @@ func (x *GetGroupRequest) String() string {
 func (*GetGroupRequest) ProtoMessage() {}
 
 func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[40]
+	mi := &file_notify_v1_notify_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2553,7 +2670,7 @@ func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupRequest.ProtoReflect.Descriptor instead.
 func (*GetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{40}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetGroupRequest) GetName() string {
@@ -2572,7 +2689,7 @@ type GetGroupResponse struct {
 
 func (x *GetGroupResponse) Reset() {
 	*x = GetGroupResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[41]
+	mi := &file_notify_v1_notify_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2584,7 +2701,7 @@ func (x *GetGroupResponse) String() string {
 func (*GetGroupResponse) ProtoMessage() {}
 
 func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[41]
+	mi := &file_notify_v1_notify_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2597,7 +2714,7 @@ func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupResponse.ProtoReflect.Descriptor instead.
 func (*GetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{41}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetGroupResponse) GetGroup() *Group {
@@ -2615,7 +2732,7 @@ type ListShardsRequest struct {
 
 func (x *ListShardsRequest) Reset() {
 	*x = ListShardsRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[42]
+	mi := &file_notify_v1_notify_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2627,7 +2744,7 @@ func (x *ListShardsRequest) String() string {
 func (*ListShardsRequest) ProtoMessage() {}
 
 func (x *ListShardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[42]
+	mi := &file_notify_v1_notify_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2640,7 +2757,7 @@ func (x *ListShardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListShardsRequest.ProtoReflect.Descriptor instead.
 func (*ListShardsRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{42}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{44}
 }
 
 type ListShardsResponse struct {
@@ -2652,7 +2769,7 @@ type ListShardsResponse struct {
 
 func (x *ListShardsResponse) Reset() {
 	*x = ListShardsResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[43]
+	mi := &file_notify_v1_notify_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2664,7 +2781,7 @@ func (x *ListShardsResponse) String() string {
 func (*ListShardsResponse) ProtoMessage() {}
 
 func (x *ListShardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[43]
+	mi := &file_notify_v1_notify_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2677,7 +2794,7 @@ func (x *ListShardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListShardsResponse.ProtoReflect.Descriptor instead.
 func (*ListShardsResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{43}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListShardsResponse) GetShards() []*Shard {
@@ -2702,7 +2819,7 @@ type Shard struct {
 
 func (x *Shard) Reset() {
 	*x = Shard{}
-	mi := &file_notify_v1_notify_proto_msgTypes[44]
+	mi := &file_notify_v1_notify_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2714,7 +2831,7 @@ func (x *Shard) String() string {
 func (*Shard) ProtoMessage() {}
 
 func (x *Shard) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[44]
+	mi := &file_notify_v1_notify_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2727,7 +2844,7 @@ func (x *Shard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shard.ProtoReflect.Descriptor instead.
 func (*Shard) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{44}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Shard) GetStore() string {
@@ -2783,14 +2900,18 @@ type Half struct {
 	NextCheckAtUs int64  `protobuf:"varint,6,opt,name=next_check_at_us,json=nextCheckAtUs,proto3" json:"next_check_at_us,omitempty"`
 	Checks        uint32 `protobuf:"varint,7,opt,name=checks,proto3" json:"checks,omitempty"`
 	// Out of checks: only a person or the producer can decide it.
-	Parked        bool `protobuf:"varint,8,opt,name=parked,proto3" json:"parked,omitempty"`
+	Parked bool `protobuf:"varint,8,opt,name=parked,proto3" json:"parked,omitempty"`
+	// Why the last check gave no answer; empty when it gave one or none was made.
+	LastError string `protobuf:"bytes,9,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	// Why it is not decided, in words.
+	Why           string `protobuf:"bytes,10,opt,name=why,proto3" json:"why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Half) Reset() {
 	*x = Half{}
-	mi := &file_notify_v1_notify_proto_msgTypes[45]
+	mi := &file_notify_v1_notify_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2802,7 +2923,7 @@ func (x *Half) String() string {
 func (*Half) ProtoMessage() {}
 
 func (x *Half) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[45]
+	mi := &file_notify_v1_notify_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2815,7 +2936,7 @@ func (x *Half) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Half.ProtoReflect.Descriptor instead.
 func (*Half) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{45}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Half) GetMessage() *Message {
@@ -2874,6 +2995,20 @@ func (x *Half) GetParked() bool {
 	return false
 }
 
+func (x *Half) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
+}
+
+func (x *Half) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 type ListHalvesRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ParkedOnly bool                   `protobuf:"varint,1,opt,name=parked_only,json=parkedOnly,proto3" json:"parked_only,omitempty"`
@@ -2887,7 +3022,7 @@ type ListHalvesRequest struct {
 
 func (x *ListHalvesRequest) Reset() {
 	*x = ListHalvesRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[46]
+	mi := &file_notify_v1_notify_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2899,7 +3034,7 @@ func (x *ListHalvesRequest) String() string {
 func (*ListHalvesRequest) ProtoMessage() {}
 
 func (x *ListHalvesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[46]
+	mi := &file_notify_v1_notify_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2912,7 +3047,7 @@ func (x *ListHalvesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHalvesRequest.ProtoReflect.Descriptor instead.
 func (*ListHalvesRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{46}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListHalvesRequest) GetParkedOnly() bool {
@@ -2946,7 +3081,7 @@ type ListHalvesResponse struct {
 
 func (x *ListHalvesResponse) Reset() {
 	*x = ListHalvesResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[47]
+	mi := &file_notify_v1_notify_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3093,7 @@ func (x *ListHalvesResponse) String() string {
 func (*ListHalvesResponse) ProtoMessage() {}
 
 func (x *ListHalvesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[47]
+	mi := &file_notify_v1_notify_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3106,7 @@ func (x *ListHalvesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHalvesResponse.ProtoReflect.Descriptor instead.
 func (*ListHalvesResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{47}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListHalvesResponse) GetHalves() []*Half {
@@ -2988,6 +3123,191 @@ func (x *ListHalvesResponse) GetNext() string {
 	return ""
 }
 
+type GetHalfRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetHalfRequest) Reset() {
+	*x = GetHalfRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetHalfRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetHalfRequest) ProtoMessage() {}
+
+func (x *GetHalfRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetHalfRequest.ProtoReflect.Descriptor instead.
+func (*GetHalfRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *GetHalfRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type GetHalfResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Half          *Half                  `protobuf:"bytes,1,opt,name=half,proto3" json:"half,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetHalfResponse) Reset() {
+	*x = GetHalfResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetHalfResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetHalfResponse) ProtoMessage() {}
+
+func (x *GetHalfResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetHalfResponse.ProtoReflect.Descriptor instead.
+func (*GetHalfResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *GetHalfResponse) GetHalf() *Half {
+	if x != nil {
+		return x.Half
+	}
+	return nil
+}
+
+type CheckHalfRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckHalfRequest) Reset() {
+	*x = CheckHalfRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckHalfRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckHalfRequest) ProtoMessage() {}
+
+func (x *CheckHalfRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckHalfRequest.ProtoReflect.Descriptor instead.
+func (*CheckHalfRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *CheckHalfRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type CheckHalfResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it is now.
+	Half          *Half `protobuf:"bytes,1,opt,name=half,proto3" json:"half,omitempty"`
+	WasParked     bool  `protobuf:"varint,2,opt,name=was_parked,json=wasParked,proto3" json:"was_parked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckHalfResponse) Reset() {
+	*x = CheckHalfResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckHalfResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckHalfResponse) ProtoMessage() {}
+
+func (x *CheckHalfResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckHalfResponse.ProtoReflect.Descriptor instead.
+func (*CheckHalfResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *CheckHalfResponse) GetHalf() *Half {
+	if x != nil {
+		return x.Half
+	}
+	return nil
+}
+
+func (x *CheckHalfResponse) GetWasParked() bool {
+	if x != nil {
+		return x.WasParked
+	}
+	return false
+}
+
 type DecideHalfRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2998,7 +3318,7 @@ type DecideHalfRequest struct {
 
 func (x *DecideHalfRequest) Reset() {
 	*x = DecideHalfRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[48]
+	mi := &file_notify_v1_notify_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3010,7 +3330,7 @@ func (x *DecideHalfRequest) String() string {
 func (*DecideHalfRequest) ProtoMessage() {}
 
 func (x *DecideHalfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[48]
+	mi := &file_notify_v1_notify_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3023,7 +3343,7 @@ func (x *DecideHalfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideHalfRequest.ProtoReflect.Descriptor instead.
 func (*DecideHalfRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{48}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *DecideHalfRequest) GetId() string {
@@ -3049,7 +3369,7 @@ type DecideHalfResponse struct {
 
 func (x *DecideHalfResponse) Reset() {
 	*x = DecideHalfResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[49]
+	mi := &file_notify_v1_notify_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3061,7 +3381,7 @@ func (x *DecideHalfResponse) String() string {
 func (*DecideHalfResponse) ProtoMessage() {}
 
 func (x *DecideHalfResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[49]
+	mi := &file_notify_v1_notify_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3074,7 +3394,7 @@ func (x *DecideHalfResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideHalfResponse.ProtoReflect.Descriptor instead.
 func (*DecideHalfResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{49}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *DecideHalfResponse) GetRepeated() bool {
@@ -3085,19 +3405,21 @@ func (x *DecideHalfResponse) GetRepeated() bool {
 }
 
 type Rejected struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
-	Seq           int64                  `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	Message       *Message               `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	RejectedAtUs  int64                  `protobuf:"varint,5,opt,name=rejected_at_us,json=rejectedAtUs,proto3" json:"rejected_at_us,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Store        string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	Seq          int64                  `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	Message      *Message               `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Reason       string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	RejectedAtUs int64                  `protobuf:"varint,5,opt,name=rejected_at_us,json=rejectedAtUs,proto3" json:"rejected_at_us,omitempty"`
+	// The headers column as the application wrote it; message.headers is empty when it cannot be read.
+	HeaderText    []byte `protobuf:"bytes,6,opt,name=header_text,json=headerText,proto3" json:"header_text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Rejected) Reset() {
 	*x = Rejected{}
-	mi := &file_notify_v1_notify_proto_msgTypes[50]
+	mi := &file_notify_v1_notify_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3109,7 +3431,7 @@ func (x *Rejected) String() string {
 func (*Rejected) ProtoMessage() {}
 
 func (x *Rejected) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[50]
+	mi := &file_notify_v1_notify_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3122,7 +3444,7 @@ func (x *Rejected) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejected.ProtoReflect.Descriptor instead.
 func (*Rejected) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{50}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Rejected) GetStore() string {
@@ -3160,17 +3482,25 @@ func (x *Rejected) GetRejectedAtUs() int64 {
 	return 0
 }
 
+func (x *Rejected) GetHeaderText() []byte {
+	if x != nil {
+		return x.HeaderText
+	}
+	return nil
+}
+
 type ListRejectedRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	After         string                 `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
-	Limit         uint32                 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	After string                 `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
+	// At most this many; 0 means 500. Bodies are not listed.
+	Limit         uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListRejectedRequest) Reset() {
 	*x = ListRejectedRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[51]
+	mi := &file_notify_v1_notify_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3182,7 +3512,7 @@ func (x *ListRejectedRequest) String() string {
 func (*ListRejectedRequest) ProtoMessage() {}
 
 func (x *ListRejectedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[51]
+	mi := &file_notify_v1_notify_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3195,7 +3525,7 @@ func (x *ListRejectedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRejectedRequest.ProtoReflect.Descriptor instead.
 func (*ListRejectedRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{51}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListRejectedRequest) GetAfter() string {
@@ -3222,7 +3552,7 @@ type ListRejectedResponse struct {
 
 func (x *ListRejectedResponse) Reset() {
 	*x = ListRejectedResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[52]
+	mi := &file_notify_v1_notify_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3234,7 +3564,7 @@ func (x *ListRejectedResponse) String() string {
 func (*ListRejectedResponse) ProtoMessage() {}
 
 func (x *ListRejectedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[52]
+	mi := &file_notify_v1_notify_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3247,7 +3577,7 @@ func (x *ListRejectedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRejectedResponse.ProtoReflect.Descriptor instead.
 func (*ListRejectedResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{52}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListRejectedResponse) GetRejected() []*Rejected {
@@ -3264,6 +3594,102 @@ func (x *ListRejectedResponse) GetNext() string {
 	return ""
 }
 
+type GetRejectedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	Seq           int64                  `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRejectedRequest) Reset() {
+	*x = GetRejectedRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRejectedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRejectedRequest) ProtoMessage() {}
+
+func (x *GetRejectedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRejectedRequest.ProtoReflect.Descriptor instead.
+func (*GetRejectedRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *GetRejectedRequest) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *GetRejectedRequest) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+type GetRejectedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rejected      *Rejected              `protobuf:"bytes,1,opt,name=rejected,proto3" json:"rejected,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRejectedResponse) Reset() {
+	*x = GetRejectedResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRejectedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRejectedResponse) ProtoMessage() {}
+
+func (x *GetRejectedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRejectedResponse.ProtoReflect.Descriptor instead.
+func (*GetRejectedResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *GetRejectedResponse) GetRejected() *Rejected {
+	if x != nil {
+		return x.Rejected
+	}
+	return nil
+}
+
 type ResubmitRejectedRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
@@ -3274,7 +3700,7 @@ type ResubmitRejectedRequest struct {
 
 func (x *ResubmitRejectedRequest) Reset() {
 	*x = ResubmitRejectedRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[53]
+	mi := &file_notify_v1_notify_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3286,7 +3712,7 @@ func (x *ResubmitRejectedRequest) String() string {
 func (*ResubmitRejectedRequest) ProtoMessage() {}
 
 func (x *ResubmitRejectedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[53]
+	mi := &file_notify_v1_notify_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3299,7 +3725,7 @@ func (x *ResubmitRejectedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResubmitRejectedRequest.ProtoReflect.Descriptor instead.
 func (*ResubmitRejectedRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{53}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ResubmitRejectedRequest) GetStore() string {
@@ -3324,7 +3750,7 @@ type ResubmitRejectedResponse struct {
 
 func (x *ResubmitRejectedResponse) Reset() {
 	*x = ResubmitRejectedResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[54]
+	mi := &file_notify_v1_notify_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3336,7 +3762,7 @@ func (x *ResubmitRejectedResponse) String() string {
 func (*ResubmitRejectedResponse) ProtoMessage() {}
 
 func (x *ResubmitRejectedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[54]
+	mi := &file_notify_v1_notify_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3349,7 +3775,7 @@ func (x *ResubmitRejectedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResubmitRejectedResponse.ProtoReflect.Descriptor instead.
 func (*ResubmitRejectedResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{54}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{62}
 }
 
 // ErrorDetail is attached to every error.
@@ -3370,7 +3796,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_notify_v1_notify_proto_msgTypes[55]
+	mi := &file_notify_v1_notify_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3382,7 +3808,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[55]
+	mi := &file_notify_v1_notify_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3395,7 +3821,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{55}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ErrorDetail) GetReason() Reason {
@@ -3541,15 +3967,24 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x12\x1c\n" +
 	"\n" +
-	"seen_at_us\x18\x04 \x01(\x03R\bseenAtUs\"m\n" +
+	"seen_at_us\x18\x04 \x01(\x03R\bseenAtUs\"\x93\x01\n" +
 	"\x05Topic\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
 	"\bmirrored\x18\x02 \x01(\bH\x00R\bmirrored\x88\x01\x01\x12\"\n" +
-	"\rcreated_at_us\x18\x03 \x01(\x03R\vcreatedAtUsB\v\n" +
+	"\rcreated_at_us\x18\x03 \x01(\x03R\vcreatedAtUs\x12$\n" +
+	"\x0echeck_after_ms\x18\x04 \x01(\rR\fcheckAfterMsB\v\n" +
 	"\t_mirrored\"<\n" +
 	"\x12CreateTopicRequest\x12&\n" +
 	"\x05topic\x18\x01 \x01(\v2\x10.notify.v1.TopicR\x05topic\"^\n" +
 	"\x13CreateTopicResponse\x12&\n" +
+	"\x05topic\x18\x01 \x01(\v2\x10.notify.v1.TopicR\x05topic\x12\x1f\n" +
+	"\vstores_away\x18\x02 \x03(\tR\n" +
+	"storesAway\"f\n" +
+	"\x12UpdateTopicRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12)\n" +
+	"\x0echeck_after_ms\x18\x02 \x01(\rH\x00R\fcheckAfterMs\x88\x01\x01B\x11\n" +
+	"\x0f_check_after_ms\"^\n" +
+	"\x13UpdateTopicResponse\x12&\n" +
 	"\x05topic\x18\x01 \x01(\v2\x10.notify.v1.TopicR\x05topic\x12\x1f\n" +
 	"\vstores_away\x18\x02 \x03(\tR\n" +
 	"storesAway\"?\n" +
@@ -3615,7 +4050,7 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\x12\x14\n" +
 	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x12\n" +
 	"\x04here\x18\x05 \x01(\bR\x04here\x12\x18\n" +
-	"\asettled\x18\x06 \x01(\x03R\asettled\"\x8f\x02\n" +
+	"\asettled\x18\x06 \x01(\x03R\asettled\"\xc0\x02\n" +
 	"\x04Half\x12,\n" +
 	"\amessage\x18\x01 \x01(\v2\x12.notify.v1.MessageR\amessage\x12\x16\n" +
 	"\x06handle\x18\x02 \x01(\fR\x06handle\x12%\n" +
@@ -3624,7 +4059,11 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x0eprepared_at_us\x18\x05 \x01(\x03R\fpreparedAtUs\x12'\n" +
 	"\x10next_check_at_us\x18\x06 \x01(\x03R\rnextCheckAtUs\x12\x16\n" +
 	"\x06checks\x18\a \x01(\rR\x06checks\x12\x16\n" +
-	"\x06parked\x18\b \x01(\bR\x06parked\"`\n" +
+	"\x06parked\x18\b \x01(\bR\x06parked\x12\x1d\n" +
+	"\n" +
+	"last_error\x18\t \x01(\tR\tlastError\x12\x10\n" +
+	"\x03why\x18\n" +
+	" \x01(\tR\x03why\"`\n" +
 	"\x11ListHalvesRequest\x12\x1f\n" +
 	"\vparked_only\x18\x01 \x01(\bR\n" +
 	"parkedOnly\x12\x14\n" +
@@ -3632,24 +4071,41 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x05limit\x18\x03 \x01(\rR\x05limit\"Q\n" +
 	"\x12ListHalvesResponse\x12'\n" +
 	"\x06halves\x18\x01 \x03(\v2\x0f.notify.v1.HalfR\x06halves\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\tR\x04next\"T\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\" \n" +
+	"\x0eGetHalfRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"6\n" +
+	"\x0fGetHalfResponse\x12#\n" +
+	"\x04half\x18\x01 \x01(\v2\x0f.notify.v1.HalfR\x04half\"\"\n" +
+	"\x10CheckHalfRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"W\n" +
+	"\x11CheckHalfResponse\x12#\n" +
+	"\x04half\x18\x01 \x01(\v2\x0f.notify.v1.HalfR\x04half\x12\x1d\n" +
+	"\n" +
+	"was_parked\x18\x02 \x01(\bR\twasParked\"T\n" +
 	"\x11DecideHalfRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
 	"\bdecision\x18\x02 \x01(\x0e2\x13.notify.v1.DecisionR\bdecision\"0\n" +
 	"\x12DecideHalfResponse\x12\x1a\n" +
-	"\brepeated\x18\x01 \x01(\bR\brepeated\"\x9e\x01\n" +
+	"\brepeated\x18\x01 \x01(\bR\brepeated\"\xbf\x01\n" +
 	"\bRejected\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\x12,\n" +
 	"\amessage\x18\x03 \x01(\v2\x12.notify.v1.MessageR\amessage\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12$\n" +
-	"\x0erejected_at_us\x18\x05 \x01(\x03R\frejectedAtUs\"A\n" +
+	"\x0erejected_at_us\x18\x05 \x01(\x03R\frejectedAtUs\x12\x1f\n" +
+	"\vheader_text\x18\x06 \x01(\fR\n" +
+	"headerText\"A\n" +
 	"\x13ListRejectedRequest\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\"[\n" +
 	"\x14ListRejectedResponse\x12/\n" +
 	"\brejected\x18\x01 \x03(\v2\x13.notify.v1.RejectedR\brejected\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\tR\x04next\"A\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\"<\n" +
+	"\x12GetRejectedRequest\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x03R\x03seq\"F\n" +
+	"\x13GetRejectedResponse\x12/\n" +
+	"\brejected\x18\x01 \x01(\v2\x13.notify.v1.RejectedR\brejected\"A\n" +
 	"\x17ResubmitRejectedRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\"\x1a\n" +
@@ -3692,9 +4148,10 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x06Commit\x12\x18.notify.v1.DecideRequest\x1a\x19.notify.v1.DecideResponse\x12?\n" +
 	"\bRollback\x12\x18.notify.v1.DecideRequest\x1a\x19.notify.v1.DecideResponse\x12J\n" +
 	"\tCheckBack\x12\x1b.notify.v1.CheckBackRequest\x1a\x1c.notify.v1.CheckBackResponse(\x010\x01\x12L\n" +
-	"\vListBrokers\x12\x1d.notify.v1.ListBrokersRequest\x1a\x1e.notify.v1.ListBrokersResponse2\xbe\a\n" +
+	"\vListBrokers\x12\x1d.notify.v1.ListBrokersRequest\x1a\x1e.notify.v1.ListBrokersResponse2\xe4\t\n" +
 	"\x05Admin\x12L\n" +
-	"\vCreateTopic\x12\x1d.notify.v1.CreateTopicRequest\x1a\x1e.notify.v1.CreateTopicResponse\x12I\n" +
+	"\vCreateTopic\x12\x1d.notify.v1.CreateTopicRequest\x1a\x1e.notify.v1.CreateTopicResponse\x12L\n" +
+	"\vUpdateTopic\x12\x1d.notify.v1.UpdateTopicRequest\x1a\x1e.notify.v1.UpdateTopicResponse\x12I\n" +
 	"\n" +
 	"ListTopics\x12\x1c.notify.v1.ListTopicsRequest\x1a\x1d.notify.v1.ListTopicsResponse\x12C\n" +
 	"\bGetTopic\x12\x1a.notify.v1.GetTopicRequest\x1a\x1b.notify.v1.GetTopicResponse\x12I\n" +
@@ -3706,10 +4163,13 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\n" +
 	"ListShards\x12\x1c.notify.v1.ListShardsRequest\x1a\x1d.notify.v1.ListShardsResponse\x12I\n" +
 	"\n" +
-	"ListHalves\x12\x1c.notify.v1.ListHalvesRequest\x1a\x1d.notify.v1.ListHalvesResponse\x12I\n" +
+	"ListHalves\x12\x1c.notify.v1.ListHalvesRequest\x1a\x1d.notify.v1.ListHalvesResponse\x12@\n" +
+	"\aGetHalf\x12\x19.notify.v1.GetHalfRequest\x1a\x1a.notify.v1.GetHalfResponse\x12F\n" +
+	"\tCheckHalf\x12\x1b.notify.v1.CheckHalfRequest\x1a\x1c.notify.v1.CheckHalfResponse\x12I\n" +
 	"\n" +
 	"DecideHalf\x12\x1c.notify.v1.DecideHalfRequest\x1a\x1d.notify.v1.DecideHalfResponse\x12O\n" +
-	"\fListRejected\x12\x1e.notify.v1.ListRejectedRequest\x1a\x1f.notify.v1.ListRejectedResponse\x12[\n" +
+	"\fListRejected\x12\x1e.notify.v1.ListRejectedRequest\x1a\x1f.notify.v1.ListRejectedResponse\x12L\n" +
+	"\vGetRejected\x12\x1d.notify.v1.GetRejectedRequest\x1a\x1e.notify.v1.GetRejectedResponse\x12[\n" +
 	"\x10ResubmitRejected\x12\".notify.v1.ResubmitRejectedRequest\x1a#.notify.v1.ResubmitRejectedResponseB-Z+notifymirror/notifyd/api/notify/v1;notifyv1b\x06proto3"
 
 var (
@@ -3725,7 +4185,7 @@ func file_notify_v1_notify_proto_rawDescGZIP() []byte {
 }
 
 var file_notify_v1_notify_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_notify_v1_notify_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_notify_v1_notify_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_notify_v1_notify_proto_goTypes = []any{
 	(Decision)(0),                     // 0: notify.v1.Decision
 	(Reason)(0),                       // 1: notify.v1.Reason
@@ -3756,43 +4216,51 @@ var file_notify_v1_notify_proto_goTypes = []any{
 	(*Topic)(nil),                     // 26: notify.v1.Topic
 	(*CreateTopicRequest)(nil),        // 27: notify.v1.CreateTopicRequest
 	(*CreateTopicResponse)(nil),       // 28: notify.v1.CreateTopicResponse
-	(*ListTopicsRequest)(nil),         // 29: notify.v1.ListTopicsRequest
-	(*ListTopicsResponse)(nil),        // 30: notify.v1.ListTopicsResponse
-	(*GetTopicRequest)(nil),           // 31: notify.v1.GetTopicRequest
-	(*GetTopicResponse)(nil),          // 32: notify.v1.GetTopicResponse
-	(*Subscription)(nil),              // 33: notify.v1.Subscription
-	(*AddSubscriptionRequest)(nil),    // 34: notify.v1.AddSubscriptionRequest
-	(*AddSubscriptionResponse)(nil),   // 35: notify.v1.AddSubscriptionResponse
-	(*ListSubscriptionsRequest)(nil),  // 36: notify.v1.ListSubscriptionsRequest
-	(*ListSubscriptionsResponse)(nil), // 37: notify.v1.ListSubscriptionsResponse
-	(*Group)(nil),                     // 38: notify.v1.Group
-	(*Instance)(nil),                  // 39: notify.v1.Instance
-	(*ListGroupsRequest)(nil),         // 40: notify.v1.ListGroupsRequest
-	(*ListGroupsResponse)(nil),        // 41: notify.v1.ListGroupsResponse
-	(*GetGroupRequest)(nil),           // 42: notify.v1.GetGroupRequest
-	(*GetGroupResponse)(nil),          // 43: notify.v1.GetGroupResponse
-	(*ListShardsRequest)(nil),         // 44: notify.v1.ListShardsRequest
-	(*ListShardsResponse)(nil),        // 45: notify.v1.ListShardsResponse
-	(*Shard)(nil),                     // 46: notify.v1.Shard
-	(*Half)(nil),                      // 47: notify.v1.Half
-	(*ListHalvesRequest)(nil),         // 48: notify.v1.ListHalvesRequest
-	(*ListHalvesResponse)(nil),        // 49: notify.v1.ListHalvesResponse
-	(*DecideHalfRequest)(nil),         // 50: notify.v1.DecideHalfRequest
-	(*DecideHalfResponse)(nil),        // 51: notify.v1.DecideHalfResponse
-	(*Rejected)(nil),                  // 52: notify.v1.Rejected
-	(*ListRejectedRequest)(nil),       // 53: notify.v1.ListRejectedRequest
-	(*ListRejectedResponse)(nil),      // 54: notify.v1.ListRejectedResponse
-	(*ResubmitRejectedRequest)(nil),   // 55: notify.v1.ResubmitRejectedRequest
-	(*ResubmitRejectedResponse)(nil),  // 56: notify.v1.ResubmitRejectedResponse
-	(*ErrorDetail)(nil),               // 57: notify.v1.ErrorDetail
-	nil,                               // 58: notify.v1.Message.HeadersEntry
+	(*UpdateTopicRequest)(nil),        // 29: notify.v1.UpdateTopicRequest
+	(*UpdateTopicResponse)(nil),       // 30: notify.v1.UpdateTopicResponse
+	(*ListTopicsRequest)(nil),         // 31: notify.v1.ListTopicsRequest
+	(*ListTopicsResponse)(nil),        // 32: notify.v1.ListTopicsResponse
+	(*GetTopicRequest)(nil),           // 33: notify.v1.GetTopicRequest
+	(*GetTopicResponse)(nil),          // 34: notify.v1.GetTopicResponse
+	(*Subscription)(nil),              // 35: notify.v1.Subscription
+	(*AddSubscriptionRequest)(nil),    // 36: notify.v1.AddSubscriptionRequest
+	(*AddSubscriptionResponse)(nil),   // 37: notify.v1.AddSubscriptionResponse
+	(*ListSubscriptionsRequest)(nil),  // 38: notify.v1.ListSubscriptionsRequest
+	(*ListSubscriptionsResponse)(nil), // 39: notify.v1.ListSubscriptionsResponse
+	(*Group)(nil),                     // 40: notify.v1.Group
+	(*Instance)(nil),                  // 41: notify.v1.Instance
+	(*ListGroupsRequest)(nil),         // 42: notify.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),        // 43: notify.v1.ListGroupsResponse
+	(*GetGroupRequest)(nil),           // 44: notify.v1.GetGroupRequest
+	(*GetGroupResponse)(nil),          // 45: notify.v1.GetGroupResponse
+	(*ListShardsRequest)(nil),         // 46: notify.v1.ListShardsRequest
+	(*ListShardsResponse)(nil),        // 47: notify.v1.ListShardsResponse
+	(*Shard)(nil),                     // 48: notify.v1.Shard
+	(*Half)(nil),                      // 49: notify.v1.Half
+	(*ListHalvesRequest)(nil),         // 50: notify.v1.ListHalvesRequest
+	(*ListHalvesResponse)(nil),        // 51: notify.v1.ListHalvesResponse
+	(*GetHalfRequest)(nil),            // 52: notify.v1.GetHalfRequest
+	(*GetHalfResponse)(nil),           // 53: notify.v1.GetHalfResponse
+	(*CheckHalfRequest)(nil),          // 54: notify.v1.CheckHalfRequest
+	(*CheckHalfResponse)(nil),         // 55: notify.v1.CheckHalfResponse
+	(*DecideHalfRequest)(nil),         // 56: notify.v1.DecideHalfRequest
+	(*DecideHalfResponse)(nil),        // 57: notify.v1.DecideHalfResponse
+	(*Rejected)(nil),                  // 58: notify.v1.Rejected
+	(*ListRejectedRequest)(nil),       // 59: notify.v1.ListRejectedRequest
+	(*ListRejectedResponse)(nil),      // 60: notify.v1.ListRejectedResponse
+	(*GetRejectedRequest)(nil),        // 61: notify.v1.GetRejectedRequest
+	(*GetRejectedResponse)(nil),       // 62: notify.v1.GetRejectedResponse
+	(*ResubmitRejectedRequest)(nil),   // 63: notify.v1.ResubmitRejectedRequest
+	(*ResubmitRejectedResponse)(nil),  // 64: notify.v1.ResubmitRejectedResponse
+	(*ErrorDetail)(nil),               // 65: notify.v1.ErrorDetail
+	nil,                               // 66: notify.v1.Message.HeadersEntry
 }
 var file_notify_v1_notify_proto_depIdxs = []int32{
-	58, // 0: notify.v1.Message.headers:type_name -> notify.v1.Message.HeadersEntry
+	66, // 0: notify.v1.Message.headers:type_name -> notify.v1.Message.HeadersEntry
 	2,  // 1: notify.v1.PublishRequest.message:type_name -> notify.v1.Message
 	3,  // 2: notify.v1.PublishStreamRequest.publishes:type_name -> notify.v1.PublishRequest
 	7,  // 3: notify.v1.PublishStreamResponse.results:type_name -> notify.v1.PublishResult
-	57, // 4: notify.v1.PublishResult.error:type_name -> notify.v1.ErrorDetail
+	65, // 4: notify.v1.PublishResult.error:type_name -> notify.v1.ErrorDetail
 	9,  // 5: notify.v1.SubscribeRequest.attach:type_name -> notify.v1.Attach
 	10, // 6: notify.v1.SubscribeRequest.nacks:type_name -> notify.v1.Nack
 	12, // 7: notify.v1.SubscribeResponse.attached:type_name -> notify.v1.Attached
@@ -3807,67 +4275,79 @@ var file_notify_v1_notify_proto_depIdxs = []int32{
 	25, // 16: notify.v1.ListBrokersResponse.brokers:type_name -> notify.v1.BrokerInfo
 	26, // 17: notify.v1.CreateTopicRequest.topic:type_name -> notify.v1.Topic
 	26, // 18: notify.v1.CreateTopicResponse.topic:type_name -> notify.v1.Topic
-	26, // 19: notify.v1.ListTopicsResponse.topics:type_name -> notify.v1.Topic
-	26, // 20: notify.v1.GetTopicResponse.topic:type_name -> notify.v1.Topic
-	33, // 21: notify.v1.GetTopicResponse.subscriptions:type_name -> notify.v1.Subscription
-	33, // 22: notify.v1.AddSubscriptionRequest.subscription:type_name -> notify.v1.Subscription
-	33, // 23: notify.v1.AddSubscriptionResponse.subscription:type_name -> notify.v1.Subscription
-	33, // 24: notify.v1.ListSubscriptionsResponse.subscriptions:type_name -> notify.v1.Subscription
-	39, // 25: notify.v1.Group.instances:type_name -> notify.v1.Instance
-	38, // 26: notify.v1.ListGroupsResponse.groups:type_name -> notify.v1.Group
-	38, // 27: notify.v1.GetGroupResponse.group:type_name -> notify.v1.Group
-	46, // 28: notify.v1.ListShardsResponse.shards:type_name -> notify.v1.Shard
-	2,  // 29: notify.v1.Half.message:type_name -> notify.v1.Message
-	47, // 30: notify.v1.ListHalvesResponse.halves:type_name -> notify.v1.Half
-	0,  // 31: notify.v1.DecideHalfRequest.decision:type_name -> notify.v1.Decision
-	2,  // 32: notify.v1.Rejected.message:type_name -> notify.v1.Message
-	52, // 33: notify.v1.ListRejectedResponse.rejected:type_name -> notify.v1.Rejected
-	1,  // 34: notify.v1.ErrorDetail.reason:type_name -> notify.v1.Reason
-	3,  // 35: notify.v1.Messaging.Publish:input_type -> notify.v1.PublishRequest
-	5,  // 36: notify.v1.Messaging.PublishStream:input_type -> notify.v1.PublishStreamRequest
-	8,  // 37: notify.v1.Messaging.Subscribe:input_type -> notify.v1.SubscribeRequest
-	14, // 38: notify.v1.Messaging.Prepare:input_type -> notify.v1.PrepareRequest
-	16, // 39: notify.v1.Messaging.Commit:input_type -> notify.v1.DecideRequest
-	16, // 40: notify.v1.Messaging.Rollback:input_type -> notify.v1.DecideRequest
-	18, // 41: notify.v1.Messaging.CheckBack:input_type -> notify.v1.CheckBackRequest
-	23, // 42: notify.v1.Messaging.ListBrokers:input_type -> notify.v1.ListBrokersRequest
-	27, // 43: notify.v1.Admin.CreateTopic:input_type -> notify.v1.CreateTopicRequest
-	29, // 44: notify.v1.Admin.ListTopics:input_type -> notify.v1.ListTopicsRequest
-	31, // 45: notify.v1.Admin.GetTopic:input_type -> notify.v1.GetTopicRequest
-	40, // 46: notify.v1.Admin.ListGroups:input_type -> notify.v1.ListGroupsRequest
-	42, // 47: notify.v1.Admin.GetGroup:input_type -> notify.v1.GetGroupRequest
-	34, // 48: notify.v1.Admin.AddSubscription:input_type -> notify.v1.AddSubscriptionRequest
-	36, // 49: notify.v1.Admin.ListSubscriptions:input_type -> notify.v1.ListSubscriptionsRequest
-	44, // 50: notify.v1.Admin.ListShards:input_type -> notify.v1.ListShardsRequest
-	48, // 51: notify.v1.Admin.ListHalves:input_type -> notify.v1.ListHalvesRequest
-	50, // 52: notify.v1.Admin.DecideHalf:input_type -> notify.v1.DecideHalfRequest
-	53, // 53: notify.v1.Admin.ListRejected:input_type -> notify.v1.ListRejectedRequest
-	55, // 54: notify.v1.Admin.ResubmitRejected:input_type -> notify.v1.ResubmitRejectedRequest
-	4,  // 55: notify.v1.Messaging.Publish:output_type -> notify.v1.PublishResponse
-	6,  // 56: notify.v1.Messaging.PublishStream:output_type -> notify.v1.PublishStreamResponse
-	11, // 57: notify.v1.Messaging.Subscribe:output_type -> notify.v1.SubscribeResponse
-	15, // 58: notify.v1.Messaging.Prepare:output_type -> notify.v1.PrepareResponse
-	17, // 59: notify.v1.Messaging.Commit:output_type -> notify.v1.DecideResponse
-	17, // 60: notify.v1.Messaging.Rollback:output_type -> notify.v1.DecideResponse
-	21, // 61: notify.v1.Messaging.CheckBack:output_type -> notify.v1.CheckBackResponse
-	24, // 62: notify.v1.Messaging.ListBrokers:output_type -> notify.v1.ListBrokersResponse
-	28, // 63: notify.v1.Admin.CreateTopic:output_type -> notify.v1.CreateTopicResponse
-	30, // 64: notify.v1.Admin.ListTopics:output_type -> notify.v1.ListTopicsResponse
-	32, // 65: notify.v1.Admin.GetTopic:output_type -> notify.v1.GetTopicResponse
-	41, // 66: notify.v1.Admin.ListGroups:output_type -> notify.v1.ListGroupsResponse
-	43, // 67: notify.v1.Admin.GetGroup:output_type -> notify.v1.GetGroupResponse
-	35, // 68: notify.v1.Admin.AddSubscription:output_type -> notify.v1.AddSubscriptionResponse
-	37, // 69: notify.v1.Admin.ListSubscriptions:output_type -> notify.v1.ListSubscriptionsResponse
-	45, // 70: notify.v1.Admin.ListShards:output_type -> notify.v1.ListShardsResponse
-	49, // 71: notify.v1.Admin.ListHalves:output_type -> notify.v1.ListHalvesResponse
-	51, // 72: notify.v1.Admin.DecideHalf:output_type -> notify.v1.DecideHalfResponse
-	54, // 73: notify.v1.Admin.ListRejected:output_type -> notify.v1.ListRejectedResponse
-	56, // 74: notify.v1.Admin.ResubmitRejected:output_type -> notify.v1.ResubmitRejectedResponse
-	55, // [55:75] is the sub-list for method output_type
-	35, // [35:55] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	26, // 19: notify.v1.UpdateTopicResponse.topic:type_name -> notify.v1.Topic
+	26, // 20: notify.v1.ListTopicsResponse.topics:type_name -> notify.v1.Topic
+	26, // 21: notify.v1.GetTopicResponse.topic:type_name -> notify.v1.Topic
+	35, // 22: notify.v1.GetTopicResponse.subscriptions:type_name -> notify.v1.Subscription
+	35, // 23: notify.v1.AddSubscriptionRequest.subscription:type_name -> notify.v1.Subscription
+	35, // 24: notify.v1.AddSubscriptionResponse.subscription:type_name -> notify.v1.Subscription
+	35, // 25: notify.v1.ListSubscriptionsResponse.subscriptions:type_name -> notify.v1.Subscription
+	41, // 26: notify.v1.Group.instances:type_name -> notify.v1.Instance
+	40, // 27: notify.v1.ListGroupsResponse.groups:type_name -> notify.v1.Group
+	40, // 28: notify.v1.GetGroupResponse.group:type_name -> notify.v1.Group
+	48, // 29: notify.v1.ListShardsResponse.shards:type_name -> notify.v1.Shard
+	2,  // 30: notify.v1.Half.message:type_name -> notify.v1.Message
+	49, // 31: notify.v1.ListHalvesResponse.halves:type_name -> notify.v1.Half
+	49, // 32: notify.v1.GetHalfResponse.half:type_name -> notify.v1.Half
+	49, // 33: notify.v1.CheckHalfResponse.half:type_name -> notify.v1.Half
+	0,  // 34: notify.v1.DecideHalfRequest.decision:type_name -> notify.v1.Decision
+	2,  // 35: notify.v1.Rejected.message:type_name -> notify.v1.Message
+	58, // 36: notify.v1.ListRejectedResponse.rejected:type_name -> notify.v1.Rejected
+	58, // 37: notify.v1.GetRejectedResponse.rejected:type_name -> notify.v1.Rejected
+	1,  // 38: notify.v1.ErrorDetail.reason:type_name -> notify.v1.Reason
+	3,  // 39: notify.v1.Messaging.Publish:input_type -> notify.v1.PublishRequest
+	5,  // 40: notify.v1.Messaging.PublishStream:input_type -> notify.v1.PublishStreamRequest
+	8,  // 41: notify.v1.Messaging.Subscribe:input_type -> notify.v1.SubscribeRequest
+	14, // 42: notify.v1.Messaging.Prepare:input_type -> notify.v1.PrepareRequest
+	16, // 43: notify.v1.Messaging.Commit:input_type -> notify.v1.DecideRequest
+	16, // 44: notify.v1.Messaging.Rollback:input_type -> notify.v1.DecideRequest
+	18, // 45: notify.v1.Messaging.CheckBack:input_type -> notify.v1.CheckBackRequest
+	23, // 46: notify.v1.Messaging.ListBrokers:input_type -> notify.v1.ListBrokersRequest
+	27, // 47: notify.v1.Admin.CreateTopic:input_type -> notify.v1.CreateTopicRequest
+	29, // 48: notify.v1.Admin.UpdateTopic:input_type -> notify.v1.UpdateTopicRequest
+	31, // 49: notify.v1.Admin.ListTopics:input_type -> notify.v1.ListTopicsRequest
+	33, // 50: notify.v1.Admin.GetTopic:input_type -> notify.v1.GetTopicRequest
+	42, // 51: notify.v1.Admin.ListGroups:input_type -> notify.v1.ListGroupsRequest
+	44, // 52: notify.v1.Admin.GetGroup:input_type -> notify.v1.GetGroupRequest
+	36, // 53: notify.v1.Admin.AddSubscription:input_type -> notify.v1.AddSubscriptionRequest
+	38, // 54: notify.v1.Admin.ListSubscriptions:input_type -> notify.v1.ListSubscriptionsRequest
+	46, // 55: notify.v1.Admin.ListShards:input_type -> notify.v1.ListShardsRequest
+	50, // 56: notify.v1.Admin.ListHalves:input_type -> notify.v1.ListHalvesRequest
+	52, // 57: notify.v1.Admin.GetHalf:input_type -> notify.v1.GetHalfRequest
+	54, // 58: notify.v1.Admin.CheckHalf:input_type -> notify.v1.CheckHalfRequest
+	56, // 59: notify.v1.Admin.DecideHalf:input_type -> notify.v1.DecideHalfRequest
+	59, // 60: notify.v1.Admin.ListRejected:input_type -> notify.v1.ListRejectedRequest
+	61, // 61: notify.v1.Admin.GetRejected:input_type -> notify.v1.GetRejectedRequest
+	63, // 62: notify.v1.Admin.ResubmitRejected:input_type -> notify.v1.ResubmitRejectedRequest
+	4,  // 63: notify.v1.Messaging.Publish:output_type -> notify.v1.PublishResponse
+	6,  // 64: notify.v1.Messaging.PublishStream:output_type -> notify.v1.PublishStreamResponse
+	11, // 65: notify.v1.Messaging.Subscribe:output_type -> notify.v1.SubscribeResponse
+	15, // 66: notify.v1.Messaging.Prepare:output_type -> notify.v1.PrepareResponse
+	17, // 67: notify.v1.Messaging.Commit:output_type -> notify.v1.DecideResponse
+	17, // 68: notify.v1.Messaging.Rollback:output_type -> notify.v1.DecideResponse
+	21, // 69: notify.v1.Messaging.CheckBack:output_type -> notify.v1.CheckBackResponse
+	24, // 70: notify.v1.Messaging.ListBrokers:output_type -> notify.v1.ListBrokersResponse
+	28, // 71: notify.v1.Admin.CreateTopic:output_type -> notify.v1.CreateTopicResponse
+	30, // 72: notify.v1.Admin.UpdateTopic:output_type -> notify.v1.UpdateTopicResponse
+	32, // 73: notify.v1.Admin.ListTopics:output_type -> notify.v1.ListTopicsResponse
+	34, // 74: notify.v1.Admin.GetTopic:output_type -> notify.v1.GetTopicResponse
+	43, // 75: notify.v1.Admin.ListGroups:output_type -> notify.v1.ListGroupsResponse
+	45, // 76: notify.v1.Admin.GetGroup:output_type -> notify.v1.GetGroupResponse
+	37, // 77: notify.v1.Admin.AddSubscription:output_type -> notify.v1.AddSubscriptionResponse
+	39, // 78: notify.v1.Admin.ListSubscriptions:output_type -> notify.v1.ListSubscriptionsResponse
+	47, // 79: notify.v1.Admin.ListShards:output_type -> notify.v1.ListShardsResponse
+	51, // 80: notify.v1.Admin.ListHalves:output_type -> notify.v1.ListHalvesResponse
+	53, // 81: notify.v1.Admin.GetHalf:output_type -> notify.v1.GetHalfResponse
+	55, // 82: notify.v1.Admin.CheckHalf:output_type -> notify.v1.CheckHalfResponse
+	57, // 83: notify.v1.Admin.DecideHalf:output_type -> notify.v1.DecideHalfResponse
+	60, // 84: notify.v1.Admin.ListRejected:output_type -> notify.v1.ListRejectedResponse
+	62, // 85: notify.v1.Admin.GetRejected:output_type -> notify.v1.GetRejectedResponse
+	64, // 86: notify.v1.Admin.ResubmitRejected:output_type -> notify.v1.ResubmitRejectedResponse
+	63, // [63:87] is the sub-list for method output_type
+	39, // [39:63] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_notify_v1_notify_proto_init() }
@@ -3876,13 +4356,14 @@ func file_notify_v1_notify_proto_init() {
 		return
 	}
 	file_notify_v1_notify_proto_msgTypes[24].OneofWrappers = []any{}
+	file_notify_v1_notify_proto_msgTypes[27].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_notify_v1_notify_proto_rawDesc), len(file_notify_v1_notify_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   57,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -62,6 +62,8 @@ const (
 	MessagingListBrokersProcedure = "/notify.v1.Messaging/ListBrokers"
 	// AdminCreateTopicProcedure is the fully-qualified name of the Admin's CreateTopic RPC.
 	AdminCreateTopicProcedure = "/notify.v1.Admin/CreateTopic"
+	// AdminUpdateTopicProcedure is the fully-qualified name of the Admin's UpdateTopic RPC.
+	AdminUpdateTopicProcedure = "/notify.v1.Admin/UpdateTopic"
 	// AdminListTopicsProcedure is the fully-qualified name of the Admin's ListTopics RPC.
 	AdminListTopicsProcedure = "/notify.v1.Admin/ListTopics"
 	// AdminGetTopicProcedure is the fully-qualified name of the Admin's GetTopic RPC.
@@ -78,10 +80,16 @@ const (
 	AdminListShardsProcedure = "/notify.v1.Admin/ListShards"
 	// AdminListHalvesProcedure is the fully-qualified name of the Admin's ListHalves RPC.
 	AdminListHalvesProcedure = "/notify.v1.Admin/ListHalves"
+	// AdminGetHalfProcedure is the fully-qualified name of the Admin's GetHalf RPC.
+	AdminGetHalfProcedure = "/notify.v1.Admin/GetHalf"
+	// AdminCheckHalfProcedure is the fully-qualified name of the Admin's CheckHalf RPC.
+	AdminCheckHalfProcedure = "/notify.v1.Admin/CheckHalf"
 	// AdminDecideHalfProcedure is the fully-qualified name of the Admin's DecideHalf RPC.
 	AdminDecideHalfProcedure = "/notify.v1.Admin/DecideHalf"
 	// AdminListRejectedProcedure is the fully-qualified name of the Admin's ListRejected RPC.
 	AdminListRejectedProcedure = "/notify.v1.Admin/ListRejected"
+	// AdminGetRejectedProcedure is the fully-qualified name of the Admin's GetRejected RPC.
+	AdminGetRejectedProcedure = "/notify.v1.Admin/GetRejected"
 	// AdminResubmitRejectedProcedure is the fully-qualified name of the Admin's ResubmitRejected RPC.
 	AdminResubmitRejectedProcedure = "/notify.v1.Admin/ResubmitRejected"
 )
@@ -379,6 +387,8 @@ func (UnimplementedMessagingHandler) ListBrokers(context.Context, *connect.Reque
 // AdminClient is a client for the notify.v1.Admin service.
 type AdminClient interface {
 	CreateTopic(context.Context, *connect.Request[v1.CreateTopicRequest]) (*connect.Response[v1.CreateTopicResponse], error)
+	// UpdateTopic changes the settings of a topic that are given, and leaves the others.
+	UpdateTopic(context.Context, *connect.Request[v1.UpdateTopicRequest]) (*connect.Response[v1.UpdateTopicResponse], error)
 	ListTopics(context.Context, *connect.Request[v1.ListTopicsRequest]) (*connect.Response[v1.ListTopicsResponse], error)
 	GetTopic(context.Context, *connect.Request[v1.GetTopicRequest]) (*connect.Response[v1.GetTopicResponse], error)
 	ListGroups(context.Context, *connect.Request[v1.ListGroupsRequest]) (*connect.Response[v1.ListGroupsResponse], error)
@@ -388,10 +398,17 @@ type AdminClient interface {
 	ListShards(context.Context, *connect.Request[v1.ListShardsRequest]) (*connect.Response[v1.ListShardsResponse], error)
 	// ListHalves lists halves that are not decided.
 	ListHalves(context.Context, *connect.Request[v1.ListHalvesRequest]) (*connect.Response[v1.ListHalvesResponse], error)
+	// GetHalf returns one half with its body, and why it waits.
+	GetHalf(context.Context, *connect.Request[v1.GetHalfRequest]) (*connect.Response[v1.GetHalfResponse], error)
+	// CheckHalf has a half asked about now. One that is parked is asked about again, with a new
+	// budget of checks.
+	CheckHalf(context.Context, *connect.Request[v1.CheckHalfRequest]) (*connect.Response[v1.CheckHalfResponse], error)
 	// DecideHalf decides a half by its id alone, in place of its producer.
 	DecideHalf(context.Context, *connect.Request[v1.DecideHalfRequest]) (*connect.Response[v1.DecideHalfResponse], error)
 	// ListRejected lists outbox rows that could not be relayed.
 	ListRejected(context.Context, *connect.Request[v1.ListRejectedRequest]) (*connect.Response[v1.ListRejectedResponse], error)
+	// GetRejected returns one of them, with its content.
+	GetRejected(context.Context, *connect.Request[v1.GetRejectedRequest]) (*connect.Response[v1.GetRejectedResponse], error)
 	// ResubmitRejected puts a rejected outbox row back into the outbox.
 	ResubmitRejected(context.Context, *connect.Request[v1.ResubmitRejectedRequest]) (*connect.Response[v1.ResubmitRejectedResponse], error)
 }
@@ -411,6 +428,12 @@ func NewAdminClient(httpClient connect.HTTPClient, baseURL string, opts ...conne
 			httpClient,
 			baseURL+AdminCreateTopicProcedure,
 			connect.WithSchema(adminMethods.ByName("CreateTopic")),
+			connect.WithClientOptions(opts...),
+		),
+		updateTopic: connect.NewClient[v1.UpdateTopicRequest, v1.UpdateTopicResponse](
+			httpClient,
+			baseURL+AdminUpdateTopicProcedure,
+			connect.WithSchema(adminMethods.ByName("UpdateTopic")),
 			connect.WithClientOptions(opts...),
 		),
 		listTopics: connect.NewClient[v1.ListTopicsRequest, v1.ListTopicsResponse](
@@ -461,6 +484,18 @@ func NewAdminClient(httpClient connect.HTTPClient, baseURL string, opts ...conne
 			connect.WithSchema(adminMethods.ByName("ListHalves")),
 			connect.WithClientOptions(opts...),
 		),
+		getHalf: connect.NewClient[v1.GetHalfRequest, v1.GetHalfResponse](
+			httpClient,
+			baseURL+AdminGetHalfProcedure,
+			connect.WithSchema(adminMethods.ByName("GetHalf")),
+			connect.WithClientOptions(opts...),
+		),
+		checkHalf: connect.NewClient[v1.CheckHalfRequest, v1.CheckHalfResponse](
+			httpClient,
+			baseURL+AdminCheckHalfProcedure,
+			connect.WithSchema(adminMethods.ByName("CheckHalf")),
+			connect.WithClientOptions(opts...),
+		),
 		decideHalf: connect.NewClient[v1.DecideHalfRequest, v1.DecideHalfResponse](
 			httpClient,
 			baseURL+AdminDecideHalfProcedure,
@@ -471,6 +506,12 @@ func NewAdminClient(httpClient connect.HTTPClient, baseURL string, opts ...conne
 			httpClient,
 			baseURL+AdminListRejectedProcedure,
 			connect.WithSchema(adminMethods.ByName("ListRejected")),
+			connect.WithClientOptions(opts...),
+		),
+		getRejected: connect.NewClient[v1.GetRejectedRequest, v1.GetRejectedResponse](
+			httpClient,
+			baseURL+AdminGetRejectedProcedure,
+			connect.WithSchema(adminMethods.ByName("GetRejected")),
 			connect.WithClientOptions(opts...),
 		),
 		resubmitRejected: connect.NewClient[v1.ResubmitRejectedRequest, v1.ResubmitRejectedResponse](
@@ -485,6 +526,7 @@ func NewAdminClient(httpClient connect.HTTPClient, baseURL string, opts ...conne
 // adminClient implements AdminClient.
 type adminClient struct {
 	createTopic       *connect.Client[v1.CreateTopicRequest, v1.CreateTopicResponse]
+	updateTopic       *connect.Client[v1.UpdateTopicRequest, v1.UpdateTopicResponse]
 	listTopics        *connect.Client[v1.ListTopicsRequest, v1.ListTopicsResponse]
 	getTopic          *connect.Client[v1.GetTopicRequest, v1.GetTopicResponse]
 	listGroups        *connect.Client[v1.ListGroupsRequest, v1.ListGroupsResponse]
@@ -493,14 +535,22 @@ type adminClient struct {
 	listSubscriptions *connect.Client[v1.ListSubscriptionsRequest, v1.ListSubscriptionsResponse]
 	listShards        *connect.Client[v1.ListShardsRequest, v1.ListShardsResponse]
 	listHalves        *connect.Client[v1.ListHalvesRequest, v1.ListHalvesResponse]
+	getHalf           *connect.Client[v1.GetHalfRequest, v1.GetHalfResponse]
+	checkHalf         *connect.Client[v1.CheckHalfRequest, v1.CheckHalfResponse]
 	decideHalf        *connect.Client[v1.DecideHalfRequest, v1.DecideHalfResponse]
 	listRejected      *connect.Client[v1.ListRejectedRequest, v1.ListRejectedResponse]
+	getRejected       *connect.Client[v1.GetRejectedRequest, v1.GetRejectedResponse]
 	resubmitRejected  *connect.Client[v1.ResubmitRejectedRequest, v1.ResubmitRejectedResponse]
 }
 
 // CreateTopic calls notify.v1.Admin.CreateTopic.
 func (c *adminClient) CreateTopic(ctx context.Context, req *connect.Request[v1.CreateTopicRequest]) (*connect.Response[v1.CreateTopicResponse], error) {
 	return c.createTopic.CallUnary(ctx, req)
+}
+
+// UpdateTopic calls notify.v1.Admin.UpdateTopic.
+func (c *adminClient) UpdateTopic(ctx context.Context, req *connect.Request[v1.UpdateTopicRequest]) (*connect.Response[v1.UpdateTopicResponse], error) {
+	return c.updateTopic.CallUnary(ctx, req)
 }
 
 // ListTopics calls notify.v1.Admin.ListTopics.
@@ -543,6 +593,16 @@ func (c *adminClient) ListHalves(ctx context.Context, req *connect.Request[v1.Li
 	return c.listHalves.CallUnary(ctx, req)
 }
 
+// GetHalf calls notify.v1.Admin.GetHalf.
+func (c *adminClient) GetHalf(ctx context.Context, req *connect.Request[v1.GetHalfRequest]) (*connect.Response[v1.GetHalfResponse], error) {
+	return c.getHalf.CallUnary(ctx, req)
+}
+
+// CheckHalf calls notify.v1.Admin.CheckHalf.
+func (c *adminClient) CheckHalf(ctx context.Context, req *connect.Request[v1.CheckHalfRequest]) (*connect.Response[v1.CheckHalfResponse], error) {
+	return c.checkHalf.CallUnary(ctx, req)
+}
+
 // DecideHalf calls notify.v1.Admin.DecideHalf.
 func (c *adminClient) DecideHalf(ctx context.Context, req *connect.Request[v1.DecideHalfRequest]) (*connect.Response[v1.DecideHalfResponse], error) {
 	return c.decideHalf.CallUnary(ctx, req)
@@ -553,6 +613,11 @@ func (c *adminClient) ListRejected(ctx context.Context, req *connect.Request[v1.
 	return c.listRejected.CallUnary(ctx, req)
 }
 
+// GetRejected calls notify.v1.Admin.GetRejected.
+func (c *adminClient) GetRejected(ctx context.Context, req *connect.Request[v1.GetRejectedRequest]) (*connect.Response[v1.GetRejectedResponse], error) {
+	return c.getRejected.CallUnary(ctx, req)
+}
+
 // ResubmitRejected calls notify.v1.Admin.ResubmitRejected.
 func (c *adminClient) ResubmitRejected(ctx context.Context, req *connect.Request[v1.ResubmitRejectedRequest]) (*connect.Response[v1.ResubmitRejectedResponse], error) {
 	return c.resubmitRejected.CallUnary(ctx, req)
@@ -561,6 +626,8 @@ func (c *adminClient) ResubmitRejected(ctx context.Context, req *connect.Request
 // AdminHandler is an implementation of the notify.v1.Admin service.
 type AdminHandler interface {
 	CreateTopic(context.Context, *connect.Request[v1.CreateTopicRequest]) (*connect.Response[v1.CreateTopicResponse], error)
+	// UpdateTopic changes the settings of a topic that are given, and leaves the others.
+	UpdateTopic(context.Context, *connect.Request[v1.UpdateTopicRequest]) (*connect.Response[v1.UpdateTopicResponse], error)
 	ListTopics(context.Context, *connect.Request[v1.ListTopicsRequest]) (*connect.Response[v1.ListTopicsResponse], error)
 	GetTopic(context.Context, *connect.Request[v1.GetTopicRequest]) (*connect.Response[v1.GetTopicResponse], error)
 	ListGroups(context.Context, *connect.Request[v1.ListGroupsRequest]) (*connect.Response[v1.ListGroupsResponse], error)
@@ -570,10 +637,17 @@ type AdminHandler interface {
 	ListShards(context.Context, *connect.Request[v1.ListShardsRequest]) (*connect.Response[v1.ListShardsResponse], error)
 	// ListHalves lists halves that are not decided.
 	ListHalves(context.Context, *connect.Request[v1.ListHalvesRequest]) (*connect.Response[v1.ListHalvesResponse], error)
+	// GetHalf returns one half with its body, and why it waits.
+	GetHalf(context.Context, *connect.Request[v1.GetHalfRequest]) (*connect.Response[v1.GetHalfResponse], error)
+	// CheckHalf has a half asked about now. One that is parked is asked about again, with a new
+	// budget of checks.
+	CheckHalf(context.Context, *connect.Request[v1.CheckHalfRequest]) (*connect.Response[v1.CheckHalfResponse], error)
 	// DecideHalf decides a half by its id alone, in place of its producer.
 	DecideHalf(context.Context, *connect.Request[v1.DecideHalfRequest]) (*connect.Response[v1.DecideHalfResponse], error)
 	// ListRejected lists outbox rows that could not be relayed.
 	ListRejected(context.Context, *connect.Request[v1.ListRejectedRequest]) (*connect.Response[v1.ListRejectedResponse], error)
+	// GetRejected returns one of them, with its content.
+	GetRejected(context.Context, *connect.Request[v1.GetRejectedRequest]) (*connect.Response[v1.GetRejectedResponse], error)
 	// ResubmitRejected puts a rejected outbox row back into the outbox.
 	ResubmitRejected(context.Context, *connect.Request[v1.ResubmitRejectedRequest]) (*connect.Response[v1.ResubmitRejectedResponse], error)
 }
@@ -589,6 +663,12 @@ func NewAdminHandler(svc AdminHandler, opts ...connect.HandlerOption) (string, h
 		AdminCreateTopicProcedure,
 		svc.CreateTopic,
 		connect.WithSchema(adminMethods.ByName("CreateTopic")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminUpdateTopicHandler := connect.NewUnaryHandler(
+		AdminUpdateTopicProcedure,
+		svc.UpdateTopic,
+		connect.WithSchema(adminMethods.ByName("UpdateTopic")),
 		connect.WithHandlerOptions(opts...),
 	)
 	adminListTopicsHandler := connect.NewUnaryHandler(
@@ -639,6 +719,18 @@ func NewAdminHandler(svc AdminHandler, opts ...connect.HandlerOption) (string, h
 		connect.WithSchema(adminMethods.ByName("ListHalves")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminGetHalfHandler := connect.NewUnaryHandler(
+		AdminGetHalfProcedure,
+		svc.GetHalf,
+		connect.WithSchema(adminMethods.ByName("GetHalf")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminCheckHalfHandler := connect.NewUnaryHandler(
+		AdminCheckHalfProcedure,
+		svc.CheckHalf,
+		connect.WithSchema(adminMethods.ByName("CheckHalf")),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminDecideHalfHandler := connect.NewUnaryHandler(
 		AdminDecideHalfProcedure,
 		svc.DecideHalf,
@@ -651,6 +743,12 @@ func NewAdminHandler(svc AdminHandler, opts ...connect.HandlerOption) (string, h
 		connect.WithSchema(adminMethods.ByName("ListRejected")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminGetRejectedHandler := connect.NewUnaryHandler(
+		AdminGetRejectedProcedure,
+		svc.GetRejected,
+		connect.WithSchema(adminMethods.ByName("GetRejected")),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminResubmitRejectedHandler := connect.NewUnaryHandler(
 		AdminResubmitRejectedProcedure,
 		svc.ResubmitRejected,
@@ -661,6 +759,8 @@ func NewAdminHandler(svc AdminHandler, opts ...connect.HandlerOption) (string, h
 		switch r.URL.Path {
 		case AdminCreateTopicProcedure:
 			adminCreateTopicHandler.ServeHTTP(w, r)
+		case AdminUpdateTopicProcedure:
+			adminUpdateTopicHandler.ServeHTTP(w, r)
 		case AdminListTopicsProcedure:
 			adminListTopicsHandler.ServeHTTP(w, r)
 		case AdminGetTopicProcedure:
@@ -677,10 +777,16 @@ func NewAdminHandler(svc AdminHandler, opts ...connect.HandlerOption) (string, h
 			adminListShardsHandler.ServeHTTP(w, r)
 		case AdminListHalvesProcedure:
 			adminListHalvesHandler.ServeHTTP(w, r)
+		case AdminGetHalfProcedure:
+			adminGetHalfHandler.ServeHTTP(w, r)
+		case AdminCheckHalfProcedure:
+			adminCheckHalfHandler.ServeHTTP(w, r)
 		case AdminDecideHalfProcedure:
 			adminDecideHalfHandler.ServeHTTP(w, r)
 		case AdminListRejectedProcedure:
 			adminListRejectedHandler.ServeHTTP(w, r)
+		case AdminGetRejectedProcedure:
+			adminGetRejectedHandler.ServeHTTP(w, r)
 		case AdminResubmitRejectedProcedure:
 			adminResubmitRejectedHandler.ServeHTTP(w, r)
 		default:
@@ -694,6 +800,10 @@ type UnimplementedAdminHandler struct{}
 
 func (UnimplementedAdminHandler) CreateTopic(context.Context, *connect.Request[v1.CreateTopicRequest]) (*connect.Response[v1.CreateTopicResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.CreateTopic is not implemented"))
+}
+
+func (UnimplementedAdminHandler) UpdateTopic(context.Context, *connect.Request[v1.UpdateTopicRequest]) (*connect.Response[v1.UpdateTopicResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.UpdateTopic is not implemented"))
 }
 
 func (UnimplementedAdminHandler) ListTopics(context.Context, *connect.Request[v1.ListTopicsRequest]) (*connect.Response[v1.ListTopicsResponse], error) {
@@ -728,12 +838,24 @@ func (UnimplementedAdminHandler) ListHalves(context.Context, *connect.Request[v1
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.ListHalves is not implemented"))
 }
 
+func (UnimplementedAdminHandler) GetHalf(context.Context, *connect.Request[v1.GetHalfRequest]) (*connect.Response[v1.GetHalfResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.GetHalf is not implemented"))
+}
+
+func (UnimplementedAdminHandler) CheckHalf(context.Context, *connect.Request[v1.CheckHalfRequest]) (*connect.Response[v1.CheckHalfResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.CheckHalf is not implemented"))
+}
+
 func (UnimplementedAdminHandler) DecideHalf(context.Context, *connect.Request[v1.DecideHalfRequest]) (*connect.Response[v1.DecideHalfResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.DecideHalf is not implemented"))
 }
 
 func (UnimplementedAdminHandler) ListRejected(context.Context, *connect.Request[v1.ListRejectedRequest]) (*connect.Response[v1.ListRejectedResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.ListRejected is not implemented"))
+}
+
+func (UnimplementedAdminHandler) GetRejected(context.Context, *connect.Request[v1.GetRejectedRequest]) (*connect.Response[v1.GetRejectedResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.GetRejected is not implemented"))
 }
 
 func (UnimplementedAdminHandler) ResubmitRejected(context.Context, *connect.Request[v1.ResubmitRejectedRequest]) (*connect.Response[v1.ResubmitRejectedResponse], error) {
