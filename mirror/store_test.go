@@ -171,6 +171,28 @@ func TestRealBinlogIsCopiedFromTheInstallationOn(t *testing.T) {
 	b.checkIDs()
 }
 
+// The upgrade adds to tables beside the message tables; what is on its way passes it.
+func TestAnUpgradeOfTheSchemaBetweenMessagesChangesNothing(t *testing.T) {
+	b := newStoreBench(t, dbtest.Start(t))
+	b.sql("DELETE FROM schema_version WHERE version_id > 1") // as a first version left it
+	b.sql("ALTER TABLE registry_topic DROP COLUMN settings")
+	b.sql("ALTER TABLE half_00 DROP KEY by_topic, DROP COLUMN last_error")
+	b.insert(0, 10, "trades", short)
+	c := b.realCopier()
+	stop := b.run(c)
+	b.awaitSeq(c)
+	b.insert(1, 10, "trades", short)
+	if _, err := migrate.MigrateDB(t.Context(), b.db, migrate.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	b.insert(2, 10, "trades", short)
+	b.awaitSeq(c)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	b.checkIDs()
+}
+
 func TestStoreThatIsNotInstalledHaltsWithTheCommand(t *testing.T) {
 	b := newStoreBench(t, dbtest.Start(t))
 	if _, err := b.db.Exec("DELETE FROM store"); err != nil {

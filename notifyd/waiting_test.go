@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -44,6 +45,16 @@ func TestAHalfThatCannotBeAskedAboutIsTriedSeldomerTheOlderItIs(t *testing.T) {
 			t.Fatalf("%d tries, want at most %d", tries, most)
 		}
 	})
+}
+
+func TestChecksGiveWayToABusyStoreUpToALimit(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{
+		0: checkPeriod, 9 * time.Millisecond: checkPeriod, 20 * time.Millisecond: time.Second, time.Hour: checkPatience,
+	} {
+		if got := checkPause(took); got != want {
+			t.Errorf("behind a look of %s: %s, want %s", took, got, want)
+		}
+	}
 }
 
 func TestNeverMoreCallbacksRunThanThereAreSlots(t *testing.T) {

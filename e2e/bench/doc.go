@@ -6,6 +6,8 @@
 //	idle      the latency of a single publish on an idle system, against one bare INSERT
 //	catchup   a mirror's catch-up, against a serial pipeline that checks nothing
 //	latency   publish to push, and commit to readable in the mirror, at 1,000 messages/s
+//	halves    publishing beside 200,000 halves that nobody decides, against publishing beside none
+//	relay     commit of an outbox row to the delivery of its message, at 1,000 rows/s
 //
 // Every ratio is of two runs next to each other, A B A B ..., and the median of the pairs is
 // reported: what else the machine does at the time weighs on both sides.
@@ -20,7 +22,7 @@
 //	child.go     this program again, as a broker, a mirror, ...   roles.go  what it does then
 //	database.go  the private server and its schemas               rows.go   the messages
 //	broker.go    a broker with the topic declared                 caller.go  unary calls
-//	raw.go, publish.go, idle.go, catchup.go, latency.go            one measurement each
+//	raw.go, publish.go, idle.go, catchup.go, latency.go, halves.go, relay.go  one measurement each
 //	stats.go     medians and percentiles                          usage.go  who used the processors
 //	machine.go   what it was measured on                          report.go table and Markdown
 //
@@ -39,5 +41,9 @@
 //     on both sides.
 //   - Delays in the mirror are counted from born_at, which the store reads when the insert's
 //     transaction begins: they include that transaction's commit.
+//   - The halves are all due at once, and their producer answers that it does not know: the most that
+//     checking can cost. It is attached only while it is published beside them, so that the other
+//     side pays nothing for them.
+//   - The relay's delay ends in the consumer's handler: it holds the relay, its transaction and the push.
 //   - A child ends when its standard input does, so none outlives this process.
 package main

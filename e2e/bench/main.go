@@ -24,6 +24,7 @@ type options struct {
 	samples  int           // of each side of a pair of idle publishes
 	messages int           // to catch up with
 	streams  int
+	halves   int    // that stay undecided
 	calls    string // callHTTP or callGRPC
 	report   string
 	profile  string
@@ -41,6 +42,8 @@ func measurements() []measurement {
 		{"unary", measureUnary},
 		{"catchup", measureCatchUp},
 		{"latency", measureLatency},
+		{"halves", measureHalves},
+		{"relay", measureRelay},
 	}
 }
 
@@ -95,6 +98,7 @@ func parse(args []string, usage io.Writer) (options, error) {
 	f.IntVar(&o.samples, "samples", 100, "single publishes, and inserts, in a pair")
 	f.IntVar(&o.messages, "messages", 500_000, "messages that the mirror catches up with")
 	f.IntVar(&o.streams, "streams", 64, "concurrent publishers")
+	f.IntVar(&o.halves, "halves", 200_000, "undecided halves beside which is published")
 	f.StringVar(&o.calls, "calls", callHTTP, "unary calls by http (the Connect protocol over HTTP/1.1) or grpc (the Go client)")
 	f.StringVar(&o.report, "report", "", "file for the report in Markdown")
 	f.StringVar(&o.profile, "profile", "", "directory for CPU profiles of broker and mirror")
@@ -109,7 +113,7 @@ func parse(args []string, usage io.Writer) (options, error) {
 	}
 	o.pool = 1 << 30
 	if *quick {
-		o.pairs, o.window, o.samples, o.messages, o.streams, o.pool = 1, time.Second, 20, 20_000, 8, 64<<20
+		o.pairs, o.window, o.samples, o.messages, o.streams, o.halves, o.pool = 1, time.Second, 20, 20_000, 8, 2000, 64<<20
 	}
 	o.only = strings.Split(*only, ",")
 	for _, name := range o.only {
@@ -120,8 +124,8 @@ func parse(args []string, usage io.Writer) (options, error) {
 	if o.calls != callHTTP && o.calls != callGRPC {
 		return o, fmt.Errorf("-calls %s: must be %s or %s", o.calls, callHTTP, callGRPC)
 	}
-	if o.pairs < 1 || o.samples < 1 || o.messages < 1 || o.streams < 1 || o.window < 100*time.Millisecond {
-		return o, errors.New("-pairs, -samples, -messages, -streams: at least 1; -window: at least 100ms")
+	if o.pairs < 1 || o.samples < 1 || o.messages < 1 || o.streams < 1 || o.halves < 1000 || o.window < 100*time.Millisecond {
+		return o, errors.New("-pairs, -samples, -messages, -streams: at least 1; -halves: at least 1000; -window: at least 100ms")
 	}
 	return o, nil
 }
