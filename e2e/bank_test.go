@@ -13,6 +13,7 @@ import (
 
 	"notifymirror/e2e/bank"
 	"notifymirror/e2e/stage"
+	"notifymirror/notifyd/client"
 	"notifymirror/notifyd/schema"
 )
 
@@ -40,6 +41,8 @@ const (
 	wealth = 1_000_000_00
 	// roundOrders is how many orders a round places.
 	roundOrders = 10
+	// closing is the topic of the last message of all.
+	closing = "closing"
 	// cityPatience bounds a wait of this story.
 	cityPatience = time.Minute
 )
@@ -55,6 +58,7 @@ type city struct {
 	r            *rand.Rand
 	dbA, dbB     *sql.DB
 	store        *sql.DB
+	client       *client.Client
 	mirror       *stage.Reader
 	brokers      [2]*stage.Program
 	canald, a, b *stage.Program
@@ -72,10 +76,11 @@ func newCity(t *testing.T) *city {
 	c.brokers[0], c.brokers[1] = s.Notifyd("broker-1", nimble).Start(), s.Notifyd("broker-2", nimble).Start()
 	s.AwaitShards(time.Minute, c.brokers[0], c.brokers[1])
 	c.canald = s.Canald("mirror").Start()
-	cl := s.Client(c.brokers[0], c.brokers[1])
-	s.Subscribe(cl, bank.GroupB, bank.TopicTransfers)
-	s.Subscribe(cl, bank.GroupA, bank.TopicRefunds)
-	c.store, c.mirror = s.Open(), s.Mirror(bank.TopicTransfers, bank.TopicRefunds)
+	c.client = s.Client(c.brokers[0], c.brokers[1])
+	s.Subscribe(c.client, bank.GroupB, bank.TopicTransfers)
+	s.Subscribe(c.client, bank.GroupA, bank.TopicRefunds)
+	s.Topic(c.client, closing)
+	c.store, c.mirror = s.Open(), s.Mirror(bank.TopicTransfers, bank.TopicRefunds, closing)
 	c.dbA, c.a = c.open("a", wealth, 0)
 	c.dbB, c.b = c.open("b", 0, closedAccounts)
 	c.all = []*stage.Program{c.brokers[0], c.brokers[1], c.canald, c.a, c.b}
@@ -157,9 +162,9 @@ func (c *city) place() {
 
 // Of all accidents, the last are those that only a transfer to a closed account comes by.
 var (
-	allAccidents = []bank.Point{bank.APrepared, bank.ADebited, bank.ACommitted, bank.BCrediting, bank.BCredited, bank.BSilent,
+	allAccidents = []bank.Point{bank.APrepared, bank.ALate, bank.ADebited, bank.AHolds, bank.ACommitted, bank.BCrediting, bank.BCredited, bank.BSilent,
 		bank.BRefusing, bank.BRefused, bank.AUndoing, bank.AUndone}
-	ofRefusals = allAccidents[6:]
+	ofRefusals = allAccidents[8:]
 )
 
 // accident deals one accident after the other, so that each has its turn.

@@ -6,17 +6,22 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+	"time"
 )
 
 // A Point is a place in the story at which a process can die.
 type Point string
 
-// The points, in the order of the story. The process dies by SIGKILL, but for BSilent.
+// The points, in the order of the story. The process dies by SIGKILL where nothing else is said.
 const (
 	// APrepared: A has prepared the message and not touched the money.
 	APrepared Point = "a.prepared"
+	// ALate: the same, and A lives on, but only after a check has found nothing.
+	ALate Point = "a.late"
 	// ADebited: A has taken the money in a transaction that is not committed.
 	ADebited Point = "a.debited"
+	// AHolds: the same, and A lives on, but commits only after a check has begun.
+	AHolds Point = "a.holds"
 	// ACommitted: A's transaction is committed, the message is not.
 	ACommitted Point = "a.committed"
 	// BCrediting: B has given the money in a transaction that is not committed.
@@ -49,6 +54,31 @@ func (b *bank) due(ctx context.Context, t Transfer, at Point) (bool, error) {
 		return false, fmt.Errorf("accident: %w", err)
 	}
 	return true, nil
+}
+
+// mayWait lets this process wait for a condition if the transfer's accident is due; for so long
+// that a check should have come, and no longer.
+func (b *bank) mayWait(ctx context.Context, t Transfer, at Point, until func(context.Context) (bool, error)) error {
+	due, err := b.due(ctx, t, at)
+	if err != nil || !due {
+		return err
+	}
+	limit := time.NewTimer(3 * time.Second)
+	defer limit.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if enough, err := until(ctx); err != nil || enough {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // mayDie kills this process if the transfer's accident is due.

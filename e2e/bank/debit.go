@@ -78,6 +78,9 @@ func (b *bank) debit(ctx context.Context, t Transfer) error {
 		if err := b.mayDie(ctx, t, APrepared); err != nil {
 			return client.Rollback, err
 		}
+		if err := b.mayWait(ctx, t, ALate, func(ctx context.Context) (bool, error) { return b.foundNothing(ctx, h.ID) }); err != nil {
+			return client.Rollback, err
+		}
 		tx, err := b.db.BeginTx(ctx, nil)
 		if err != nil {
 			return client.Rollback, err
@@ -118,6 +121,9 @@ func (b *bank) take(ctx context.Context, tx *sql.Tx, t Transfer, id string) erro
 	}
 	if err := insert(ctx, tx, "INSERT INTO transfer (id, order_id, account, payee, cents, undone) VALUES (?, ?, ?, ?, ?, 0)",
 		id, t.Order, t.Account, t.Payee, t.Cents); err != nil {
+		return err
+	}
+	if err := b.mayWait(ctx, t, AHolds, func(ctx context.Context) (bool, error) { return b.hasBegun(ctx, id) }); err != nil {
 		return err
 	}
 	return b.mayDie(ctx, t, ADebited)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -32,6 +33,7 @@ type bank struct {
 	client   *client.Client
 	producer *client.TransactionalProducer
 	log      *slog.Logger
+	asked    sync.Map // ids of the halves that this process was asked about
 }
 
 // Main runs a bank until SIGTERM and returns the exit code. The flags are -role (a or b), -dsn
