@@ -18,19 +18,21 @@ const backlogPeriod = 5 * time.Second
 const backlogShare = 100
 
 // A backlog holds what the owners of this broker counted last in the store, for metrics: halves
-// in each shard, and the outbox in the relay's. A scrape reads it and asks no store.
+// and dead letters in each shard, and the outbox in the relay's. A scrape reads it and asks no store.
 type backlog struct {
 	mu     sync.Mutex
 	shards map[*owner]counted
 
 	halves, parked, halfAge     *prometheus.Desc
 	outbox, outboxAge, rejected *prometheus.Desc
+	dead                        *prometheus.Desc
 }
 
 // counted is what one owner counted last.
 type counted struct {
 	halves []store.HalfCount
 	outbox *store.OutboxCount // of the relay's shard
+	dead   []store.DeadCount  // kept while none comes or goes: it takes a look at all of them
 	oldest int64              // since when its first row has been seen; 0: none
 }
 
@@ -45,6 +47,7 @@ func newBacklog() *backlog {
 		outbox:    desc("notify_outbox_rows", "Committed outbox rows that wait for the relay; counted up to 10000.", "store"),
 		outboxAge: desc("notify_outbox_oldest_age_seconds", "How long the first outbox row has waited, at least; 0 without rows.", "store"),
 		rejected:  desc("notify_outbox_rejected_rows", "Outbox rows put aside because they cannot be messages; counted up to 10000.", "store"),
+		dead:      prometheus.NewDesc("notify_dead_letter_messages", "Dead letters in the shards owned here.", []string{"topic", "group"}, nil),
 	}
 }
 
@@ -62,7 +65,7 @@ func (b *backlog) drop(o *owner) {
 
 // Describe implements prometheus.Collector.
 func (b *backlog) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{b.halves, b.parked, b.halfAge, b.outbox, b.outboxAge, b.rejected} {
+	for _, d := range []*prometheus.Desc{b.halves, b.parked, b.halfAge, b.outbox, b.outboxAge, b.rejected, b.dead} {
 		ch <- d
 	}
 }
@@ -81,6 +84,8 @@ func (b *backlog) Collect(ch chan<- prometheus.Metric) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	topics := map[string]*topicHalves{}
+	type topicGroup struct{ topic, group string }
+	dead := map[topicGroup]int{}
 	for o, c := range b.shards {
 		for _, h := range c.halves {
 			t := topics[h.Topic]
@@ -90,11 +95,17 @@ func (b *backlog) Collect(ch chan<- prometheus.Metric) {
 			}
 			t.add(h, age(o, h.Oldest))
 		}
+		for _, d := range c.dead {
+			dead[topicGroup{d.Topic, o.groupName(d.Group)}] += d.Count
+		}
 		if c.outbox != nil {
 			send(b.outbox, float64(c.outbox.Rows), o.st.Name)
 			send(b.outboxAge, age(o, c.oldest), o.st.Name)
 			send(b.rejected, float64(c.outbox.Rejected), o.st.Name)
 		}
+	}
+	for l, n := range dead {
+		ch <- prometheus.MustNewConstMetric(b.dead, prometheus.GaugeValue, float64(n), l.topic, l.group)
 	}
 	for topic, t := range topics {
 		send(b.halves, float64(t.all), topic)
@@ -123,6 +134,7 @@ func (o *owner) countLoop(ctx context.Context) error {
 	t := time.NewTimer(0)
 	defer t.Stop()
 	var rows seqAge
+	var c counted
 	for {
 		select {
 		case <-ctx.Done():
@@ -132,7 +144,8 @@ func (o *owner) countLoop(ctx context.Context) error {
 		case <-t.C:
 		}
 		began := time.Now()
-		c, err := o.countWaiting(ctx, &rows)
+		var err error
+		c, err = o.countWaiting(ctx, c.dead, &rows)
 		switch {
 		case err == nil:
 			o.backlog.set(o, c)
@@ -143,7 +156,16 @@ func (o *owner) countLoop(ctx context.Context) error {
 	}
 }
 
-func (o *owner) countWaiting(ctx context.Context, rows *seqAge) (c counted, err error) {
+// countWaiting keeps the dead letters counted before while none has come or gone.
+func (o *owner) countWaiting(ctx context.Context, dead []store.DeadCount, rows *seqAge) (c counted, err error) {
+	c.dead = dead
+	if !o.deadKept.Swap(true) {
+		if dead, err = o.st.CountDead(ctx, o.no); err != nil {
+			o.deadKept.Store(false)
+			return c, err
+		}
+		c.dead = dead
+	}
 	if c.halves, err = o.st.CountHalves(ctx, o.no, countLimit); err != nil || o.no != relayShard {
 		return c, err
 	}

@@ -57,6 +57,9 @@ type Config struct {
 	// MaxAge is how old a message may be, since the store took it, when its delivery is
 	// tried again; then the delivery is a dead letter. Default 0: any age.
 	MaxAge Duration `yaml:"max_age"`
+	// RedriveRate is how many dead letters a second are delivered again after a redrive, over
+	// all shards of a store. Default 500.
+	RedriveRate int `yaml:"redrive_rate"`
 	// DedupWindow is how long an idempotency key is remembered. Default 24 h.
 	DedupWindow Duration `yaml:"dedup_window"`
 	// CheckAfter is when a half that nobody decided is asked about first; each further check
@@ -112,6 +115,7 @@ const (
 	DefaultRetryMin       = time.Second
 	DefaultRetryMax       = 10 * time.Minute
 	DefaultMaxAttempts    = 500
+	DefaultRedriveRate    = 500
 	DefaultDedupWindow    = 24 * time.Hour
 	DefaultLeaseTime      = 6 * time.Second
 	DefaultCheckAfter     = 30 * time.Second
@@ -154,6 +158,7 @@ func (c Config) complete() (Config, error) {
 	}
 	count(&c.CheckBudget, DefaultCheckBudget)
 	count(&c.MaxAttempts, DefaultMaxAttempts)
+	count(&c.RedriveRate, DefaultRedriveRate)
 	return c, errors.Join(c.check()...)
 }
 
@@ -196,7 +201,7 @@ func (c Config) check() (problems []error) {
 			bad(key, "%s is below 100ms", time.Duration(d))
 		}
 	}
-	for key, n := range map[string]int{"check_budget": c.CheckBudget, "max_attempts": c.MaxAttempts} {
+	for key, n := range map[string]int{"check_budget": c.CheckBudget, "max_attempts": c.MaxAttempts, "redrive_rate": c.RedriveRate} {
 		if n < 0 {
 			bad(key, "%d is negative", n)
 		}

@@ -28,13 +28,16 @@
 // that work on one of them share. All follow the registry of the main store, with its group ids, so
 // that a group gets the messages of all stores as one.
 //
+// A delivery that is over without an acknowledgement is a dead letter (dead.go). Any broker lists them;
+// admin_dead.go has them redriven or purged by the owners of their shards.
+//
 // lease.go holds the shards, doubt.go learns the outcome of a lost COMMIT. Package shard is the
 // pure core of all this, package store its SQL, package message what a message may be.
 //
 // A shard that this broker owns is an owner (owner.go) with a few goroutines: the inserter is
 // the only one that inserts messages, the settler the only one that deletes them or touches
-// pending rows, the reader only reads, the checker asks about halves, and in shard 0 the relay
-// feeds the inserter from the outbox; a counter counts what waits, for metrics (backlog.go). A keeper (lease.go) has one goroutine that renews
+// pending rows and dead letters, the reader only reads, the checker asks about halves, and in shard 0 the
+// relay feeds the inserter from the outbox; a counter counts what waits, for metrics (backlog.go). A keeper (lease.go) has one goroutine that renews
 // leases, and never waits for anything else, and one that takes and hands over shards.
 //
 // What is not obvious:
@@ -53,6 +56,8 @@
 //     they become pending rows that were not attempted, and leave memory.
 //   - An attempt counts when its delivery was handed to the stream. What a broker or a
 //     stream lost before that is tried again as if nothing had been.
+//   - A redrive inserts into no message table: a dead letter becomes a pending row, in one
+//     transaction. Rows of many come with times apart, which is all that limits their rate.
 //   - A half may stand in two shards, when its Prepare was sent again through another broker. Its
 //     decision is one row of its id, so whichever copy is decided second is only deleted.
 //   - A check that could not be asked is not counted, so such a half is tried for ever; each time the wait

@@ -211,7 +211,7 @@ func (o *owner) retries(d *drain, group int32, now int64, due []store.Due) []*fl
 		f := o.flight(row.Pos, group, row.Attempts+1)
 		f.retry, f.msg, f.since = true, row.Msg, row.CountsFrom
 		if o.core.retry.expired(now, f.ageFrom()) || f.outlives(now) {
-			o.metrics.deadLetters.WithLabelValues(row.Msg.Topic, o.registry.load().GroupNames[group], deadExpired).Inc()
+			o.metrics.deadLetters.WithLabelValues(row.Msg.Topic, o.groupName(group), deadExpired).Inc()
 			o.buryRow(shard.DeadRow{Pos: row.Pos, Group: group, Reason: deadExpired, Attempts: row.Attempts})
 			continue
 		}

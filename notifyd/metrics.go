@@ -18,6 +18,7 @@ type metrics struct {
 	failures        *prometheus.CounterVec   // topic, group, transport, reason
 	latency         *prometheus.HistogramVec // topic, group
 	deadLetters     *prometheus.CounterVec   // topic, group, reason
+	redriven        *prometheus.CounterVec   // topic, group
 	subscribers     *prometheus.GaugeVec     // group, transport
 	shardOwned      *prometheus.GaugeVec     // store, shard
 	takeovers       *prometheus.CounterVec   // store
@@ -55,6 +56,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		failures:        counter("notify_push_failures_total", "Delivery attempts that ended without an acknowledgement.", "topic", "group", "transport", "reason"),
 		latency:         histogram("notify_delivery_latency_seconds", "From the store taking the message to its acknowledgement.", latencyBuckets, "topic", "group"),
 		deadLetters:     counter("notify_dead_letters_total", "Deliveries that became dead letters.", "topic", "group", "reason"),
+		redriven:        counter("notify_dead_letters_redriven_total", "Dead letters that an operator had delivered again.", "topic", "group"),
 		subscribers:     gauge("notify_subscribers_connected", "Live streams of consumers.", "group", "transport"),
 		shardOwned:      gauge("notify_shard_owned", "1 while this broker owns the shard.", "store", "shard"),
 		takeovers:       counter("notify_shard_takeovers_total", "Shards taken by this broker.", "store"),

@@ -56,24 +56,29 @@ type owner struct {
 	// leaseEnd is the local instant until which the lease surely holds, in nanoseconds since the clock's start.
 	leaseEnd atomic.Int64
 
-	relays     chan relayWork
-	readWake   chan struct{}
-	settleWake chan struct{}
-	releasing  chan struct{} // closed: hand the shard over
-	inserted   chan struct{} // closed: the inserter has ended
-	readEnded  chan struct{} // closed: the reader has ended
-	lost       chan struct{} // closed: the lease is another's
+	relays      chan relayWork
+	readWake    chan struct{}
+	settleWake  chan struct{}
+	deadWork    chan *deadWork
+	releasing   chan struct{} // closed: hand the shard over
+	inserted    chan struct{} // closed: the inserter has ended
+	readEnded   chan struct{} // closed: the reader has ended
+	settleEnded chan struct{} // closed: the settler has ended
+	lost        chan struct{} // closed: the lease is another's
 
-	mu      sync.Mutex
-	slot    *shard.Slot
-	ledger  *shard.Ledger
-	counted int // of ledger.Bytes in core.unsettledBytes
-	acks    []shard.Ack
-	fails   []shard.PendingRow
-	deads   []shard.DeadRow
-	busy    map[flightGroup]bool // pending rows being delivered, or whose outcome is being written
-	written []flightGroup        // busy ones whose outcome is committed; see forgetWritten
-	drains  map[int32]*drain
+	deadKept atomic.Bool // no dead letter came or went since they were counted
+
+	mu        sync.Mutex
+	slot      *shard.Slot
+	ledger    *shard.Ledger
+	counted   int // of ledger.Bytes in core.unsettledBytes
+	acks      []shard.Ack
+	fails     []shard.PendingRow
+	deads     []shard.DeadRow
+	redriveAt map[int32]int64      // by group: when the next redriven delivery may be due
+	busy      map[flightGroup]bool // pending rows being delivered, or whose outcome is being written
+	written   []flightGroup        // busy ones whose outcome is committed; see forgetWritten
+	drains    map[int32]*drain
 
 	settleTrouble, readTrouble, checkTrouble, relayTrouble trouble // each of one loop
 
@@ -116,7 +121,8 @@ func newOwner(s *side, no int, t store.Taken, v *view, inserts, settles *store.W
 		slot:   shard.NewSlot(t.Epoch),
 		ledger: shard.NewLedger(t.Settled, shard.EpochStart(t.Epoch), settleAfter.Microseconds(), v.Version, v.exchange),
 		busy:   map[flightGroup]bool{},
-		drains: map[int32]*drain{},
+		drains: map[int32]*drain{}, redriveAt: map[int32]int64{},
+		deadWork: make(chan *deadWork), settleEnded: make(chan struct{}),
 	}
 }
 

@@ -22,6 +22,7 @@ const (
 // settleLoop writes outcomes. It is the only writer of pending rows and the only deleter of
 // messages, so that one position is never in two transactions at once.
 func (o *owner) settleLoop(ctx context.Context) error {
+	defer close(o.settleEnded)
 	period := time.NewTicker(settlePeriod)
 	defer period.Stop()
 	ping := time.NewTicker(pingPeriod)
@@ -34,6 +35,11 @@ func (o *owner) settleLoop(ctx context.Context) error {
 			return o.handOver(ctx)
 		case <-period.C:
 		case <-o.settleWake:
+		case w := <-o.deadWork:
+			if err := o.changeDead(ctx, w); err != nil {
+				return err
+			}
+			continue
 		case <-ping.C:
 			if err := o.settles.Ping(ctx); err != nil {
 				return err
@@ -143,6 +149,9 @@ func (o *owner) settled(s *store.Settlement) {
 	}
 	for _, a := range s.Acks {
 		o.written = append(o.written, flightGroup{a.Pos, a.Group})
+	}
+	if len(s.Plan.Dead)+len(s.Deads)+s.Completed > 0 {
+		o.deadKept.Store(false)
 	}
 	for _, d := range s.Deads {
 		o.written = append(o.written, flightGroup{d.Pos, d.Group})

@@ -41,6 +41,53 @@ func (b *statements) buryPending(s *Settlement) {
 	}
 }
 
+// A Redrive is a dead letter that becomes a pending row, due at NextAt.
+type Redrive struct {
+	DeadKey
+	NextAt int64
+}
+
+// Redrive makes pending rows of dead letters that are still there, with no attempt made and
+// their age counted from now, in one transaction. It returns how many. See Writer.write for its errors.
+func (w *Writer) Redrive(ctx context.Context, no int, epoch int64, rows []Redrive) (fence Fence, n int, err error) {
+	fence, err = w.write(ctx, no, epoch, func(ctx context.Context, f Fence) error {
+		args := make([]any, 0, 3*len(rows))
+		for _, r := range rows {
+			args = append(args, int64(r.Pos), r.Group, r.NextAt)
+		}
+		joined := "(SELECT ? AS pos, ? AS group_id, ? AS next_at" + strings.Repeat(" UNION ALL SELECT ?, ?, ?", len(rows)-1) + ") v STRAIGHT_JOIN " +
+			schema.DeadLetter(no) + " d FORCE INDEX (PRIMARY) ON d.pos = v.pos AND d.group_id = v.group_id"
+		res, err := w.conn.ExecContext(ctx, "INSERT INTO "+schema.Pending(no)+" (pos, group_id, next_at, attempts, last_error, first_error, counts_from)"+
+			" SELECT d.pos, d.group_id, v.next_at, 0, d.last_error, NULLIF(d.first_error, ''), ? FROM "+joined, append([]any{f.Now}, args...)...)
+		if err != nil {
+			return err
+		}
+		count, err := res.RowsAffected()
+		n = int(count)
+		if err != nil {
+			return err
+		}
+		return w.exec(ctx, "DELETE d FROM "+joined, args...)
+	})
+	return fence, n, err
+}
+
+// Purge deletes dead letters that are still there, and the messages of which no other row is
+// left, in one transaction. It returns how many. See Writer.write for its errors.
+func (w *Writer) Purge(ctx context.Context, no int, epoch int64, keys []DeadKey) (fence Fence, n int, err error) {
+	gone := map[DeadKey]bool{}
+	for _, k := range keys {
+		gone[k] = true
+	}
+	fence, err = w.write(ctx, no, epoch, func(ctx context.Context, _ Fence) (err error) {
+		n, err = w.dropRows(ctx, no, positions(keys, func(k DeadKey) shard.Pos { return k.Pos }), func(r row) bool {
+			return r.dead && gone[DeadKey{r.pos, r.group}]
+		})
+		return err
+	})
+	return fence, n, err
+}
+
 // A row is the key of a pending row or a dead letter.
 type row struct {
 	pos   shard.Pos

@@ -28,6 +28,8 @@ type Settlement struct {
 	Fails []shard.PendingRow
 	// Deads are pending rows that become dead letters; one that is gone stays so.
 	Deads []shard.DeadRow
+	// Completed is set by Settle: how many dead letters went by Acks.
+	Completed int
 }
 
 // Settle runs a settlement in one transaction. It returns ErrVersion when the registry is
@@ -125,8 +127,13 @@ func (w *Writer) ackRows(ctx context.Context, s *Settlement) error {
 	for _, a := range s.Acks {
 		acked[a] = true
 	}
+	s.Completed = 0
 	_, err := w.dropRows(ctx, s.Shard, positions(s.Acks, func(a shard.Ack) shard.Pos { return a.Pos }), func(r row) bool {
-		return acked[shard.Ack{Pos: r.pos, Group: r.group}]
+		gone := acked[shard.Ack{Pos: r.pos, Group: r.group}]
+		if gone && r.dead {
+			s.Completed++
+		}
+		return gone
 	})
 	return err
 }

@@ -113,6 +113,11 @@ func joinKeys[T ~int64 | ~int32](table, column string, keys []T) string {
 // joinIDs is joinKeys for a table whose primary key is a message id. It can be locked:
 // MySQL does not take FOR UPDATE together with JSON_TABLE.
 func joinIDs(table string, ids []uuid.UUID) string {
+	return "(" + selectIDs(ids) + ") v STRAIGHT_JOIN " + table + " t FORCE INDEX (PRIMARY) ON t.id = v.k"
+}
+
+// selectIDs makes a table of message ids, column k.
+func selectIDs(ids []uuid.UUID) string {
 	var b strings.Builder
 	for i, id := range ids {
 		if i > 0 {
@@ -120,7 +125,7 @@ func joinIDs(table string, ids []uuid.UUID) string {
 		}
 		fmt.Fprintf(&b, "SELECT UNHEX('%x') AS k", id[:])
 	}
-	return "(" + b.String() + ") v STRAIGHT_JOIN " + table + " t FORCE INDEX (PRIMARY) ON t.id = v.k"
+	return b.String()
 }
 
 // groups of placeholders: "(?,?),(?,?)".

@@ -3778,6 +3778,548 @@ func (*ResubmitRejectedResponse) Descriptor() ([]byte, []int) {
 	return file_notify_v1_notify_proto_rawDescGZIP(), []int{62}
 }
 
+type DeadLetter struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Message *Message               `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	Group   string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	Store   string                 `protobuf:"bytes,3,opt,name=store,proto3" json:"store,omitempty"`
+	// rejected, max_attempts or expired.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Those sent to a consumer; since the last redrive.
+	Attempts      uint32 `protobuf:"varint,5,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	FirstError    string `protobuf:"bytes,6,opt,name=first_error,json=firstError,proto3" json:"first_error,omitempty"`
+	LastError     string `protobuf:"bytes,7,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	DeadAtUs      int64  `protobuf:"varint,8,opt,name=dead_at_us,json=deadAtUs,proto3" json:"dead_at_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeadLetter) Reset() {
+	*x = DeadLetter{}
+	mi := &file_notify_v1_notify_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeadLetter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeadLetter) ProtoMessage() {}
+
+func (x *DeadLetter) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
+func (*DeadLetter) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *DeadLetter) GetMessage() *Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *DeadLetter) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetAttempts() uint32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *DeadLetter) GetFirstError() string {
+	if x != nil {
+		return x.FirstError
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetDeadAtUs() int64 {
+	if x != nil {
+		return x.DeadAtUs
+	}
+	return 0
+}
+
+// A dead letter fits when every field that is set does.
+type DeadLetterFilter struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Group  string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Topic  string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	Reason string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Of messages, at most 500. Empty: any.
+	Ids           []string `protobuf:"bytes,4,rep,name=ids,proto3" json:"ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeadLetterFilter) Reset() {
+	*x = DeadLetterFilter{}
+	mi := &file_notify_v1_notify_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeadLetterFilter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeadLetterFilter) ProtoMessage() {}
+
+func (x *DeadLetterFilter) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeadLetterFilter.ProtoReflect.Descriptor instead.
+func (*DeadLetterFilter) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *DeadLetterFilter) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *DeadLetterFilter) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *DeadLetterFilter) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *DeadLetterFilter) GetIds() []string {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+type ListDeadLettersRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Filter *DeadLetterFilter      `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Resume behind this token.
+	After string `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
+	// At most this many; 0 means 500. A page may be shorter although next is set: a call looks
+	// at a bounded number of dead letters.
+	Limit uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// With the bodies of the messages; then a page ends at about 8 MiB.
+	Bodies        bool `protobuf:"varint,4,opt,name=bodies,proto3" json:"bodies,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeadLettersRequest) Reset() {
+	*x = ListDeadLettersRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeadLettersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeadLettersRequest) ProtoMessage() {}
+
+func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
+func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *ListDeadLettersRequest) GetFilter() *DeadLetterFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *ListDeadLettersRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ListDeadLettersRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListDeadLettersRequest) GetBodies() bool {
+	if x != nil {
+		return x.Bodies
+	}
+	return false
+}
+
+type ListDeadLettersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DeadLetters   []*DeadLetter          `protobuf:"bytes,1,rep,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
+	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeadLettersResponse) Reset() {
+	*x = ListDeadLettersResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeadLettersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeadLettersResponse) ProtoMessage() {}
+
+func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
+func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{66}
+}
+
+func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
+	if x != nil {
+		return x.DeadLetters
+	}
+	return nil
+}
+
+func (x *ListDeadLettersResponse) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+type ChangeDeadLettersRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Filter *DeadLetterFilter      `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Must be true when the filter is empty, and only then: every dead letter.
+	All bool `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
+	// Only those that died before this time, microseconds since 1970 UTC; 0: before this call. A caller
+	// that goes on while more is true gives what the first call returned, so that it ends.
+	BeforeUs int64 `protobuf:"varint,3,opt,name=before_us,json=beforeUs,proto3" json:"before_us,omitempty"`
+	// Of a redrive: this many a second over all shards of a store; 0: the broker's setting.
+	Rate uint32 `protobuf:"varint,4,opt,name=rate,proto3" json:"rate,omitempty"`
+	// Count only.
+	DryRun        bool `protobuf:"varint,5,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeDeadLettersRequest) Reset() {
+	*x = ChangeDeadLettersRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeDeadLettersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeDeadLettersRequest) ProtoMessage() {}
+
+func (x *ChangeDeadLettersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeDeadLettersRequest.ProtoReflect.Descriptor instead.
+func (*ChangeDeadLettersRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *ChangeDeadLettersRequest) GetFilter() *DeadLetterFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *ChangeDeadLettersRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *ChangeDeadLettersRequest) GetBeforeUs() int64 {
+	if x != nil {
+		return x.BeforeUs
+	}
+	return 0
+}
+
+func (x *ChangeDeadLettersRequest) GetRate() uint32 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
+}
+
+func (x *ChangeDeadLettersRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type ChangeDeadLettersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Dead letters changed, or counted. Each call changes a bounded number.
+	Changed uint64 `protobuf:"varint,1,opt,name=changed,proto3" json:"changed,omitempty"`
+	// True when there may be more: call again.
+	More     bool  `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	BeforeUs int64 `protobuf:"varint,3,opt,name=before_us,json=beforeUs,proto3" json:"before_us,omitempty"`
+	// What was done shard by shard.
+	Shards        []*ShardOutcome `protobuf:"bytes,4,rep,name=shards,proto3" json:"shards,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeDeadLettersResponse) Reset() {
+	*x = ChangeDeadLettersResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeDeadLettersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeDeadLettersResponse) ProtoMessage() {}
+
+func (x *ChangeDeadLettersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeDeadLettersResponse.ProtoReflect.Descriptor instead.
+func (*ChangeDeadLettersResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{68}
+}
+
+func (x *ChangeDeadLettersResponse) GetChanged() uint64 {
+	if x != nil {
+		return x.Changed
+	}
+	return 0
+}
+
+func (x *ChangeDeadLettersResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *ChangeDeadLettersResponse) GetBeforeUs() int64 {
+	if x != nil {
+		return x.BeforeUs
+	}
+	return 0
+}
+
+func (x *ChangeDeadLettersResponse) GetShards() []*ShardOutcome {
+	if x != nil {
+		return x.Shards
+	}
+	return nil
+}
+
+type ShardOutcome struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Store   string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	StoreId string                 `protobuf:"bytes,2,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	Shard   uint32                 `protobuf:"varint,3,opt,name=shard,proto3" json:"shard,omitempty"`
+	Changed uint64                 `protobuf:"varint,4,opt,name=changed,proto3" json:"changed,omitempty"`
+	More    bool                   `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`
+	// When the filter names ids: those found in this shard.
+	Ids []string `protobuf:"bytes,6,rep,name=ids,proto3" json:"ids,omitempty"`
+	// Set when nothing, or only a part, was done in this shard.
+	Error         string `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShardOutcome) Reset() {
+	*x = ShardOutcome{}
+	mi := &file_notify_v1_notify_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShardOutcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShardOutcome) ProtoMessage() {}
+
+func (x *ShardOutcome) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShardOutcome.ProtoReflect.Descriptor instead.
+func (*ShardOutcome) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{69}
+}
+
+func (x *ShardOutcome) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *ShardOutcome) GetStoreId() string {
+	if x != nil {
+		return x.StoreId
+	}
+	return ""
+}
+
+func (x *ShardOutcome) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *ShardOutcome) GetChanged() uint64 {
+	if x != nil {
+		return x.Changed
+	}
+	return 0
+}
+
+func (x *ShardOutcome) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *ShardOutcome) GetIds() []string {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *ShardOutcome) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 // ErrorDetail is attached to every error.
 type ErrorDetail struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -3796,7 +4338,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_notify_v1_notify_proto_msgTypes[63]
+	mi := &file_notify_v1_notify_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3808,7 +4350,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[63]
+	mi := &file_notify_v1_notify_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3821,7 +4363,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{63}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ErrorDetail) GetReason() Reason {
@@ -4109,7 +4651,52 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x17ResubmitRejectedRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\"\x1a\n" +
-	"\x18ResubmitRejectedResponse\"\xb0\x01\n" +
+	"\x18ResubmitRejectedResponse\"\xf8\x01\n" +
+	"\n" +
+	"DeadLetter\x12,\n" +
+	"\amessage\x18\x01 \x01(\v2\x12.notify.v1.MessageR\amessage\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
+	"\x05store\x18\x03 \x01(\tR\x05store\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1a\n" +
+	"\battempts\x18\x05 \x01(\rR\battempts\x12\x1f\n" +
+	"\vfirst_error\x18\x06 \x01(\tR\n" +
+	"firstError\x12\x1d\n" +
+	"\n" +
+	"last_error\x18\a \x01(\tR\tlastError\x12\x1c\n" +
+	"\n" +
+	"dead_at_us\x18\b \x01(\x03R\bdeadAtUs\"h\n" +
+	"\x10DeadLetterFilter\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x10\n" +
+	"\x03ids\x18\x04 \x03(\tR\x03ids\"\x91\x01\n" +
+	"\x16ListDeadLettersRequest\x123\n" +
+	"\x06filter\x18\x01 \x01(\v2\x1b.notify.v1.DeadLetterFilterR\x06filter\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\x12\x16\n" +
+	"\x06bodies\x18\x04 \x01(\bR\x06bodies\"g\n" +
+	"\x17ListDeadLettersResponse\x128\n" +
+	"\fdead_letters\x18\x01 \x03(\v2\x15.notify.v1.DeadLetterR\vdeadLetters\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\"\xab\x01\n" +
+	"\x18ChangeDeadLettersRequest\x123\n" +
+	"\x06filter\x18\x01 \x01(\v2\x1b.notify.v1.DeadLetterFilterR\x06filter\x12\x10\n" +
+	"\x03all\x18\x02 \x01(\bR\x03all\x12\x1b\n" +
+	"\tbefore_us\x18\x03 \x01(\x03R\bbeforeUs\x12\x12\n" +
+	"\x04rate\x18\x04 \x01(\rR\x04rate\x12\x17\n" +
+	"\adry_run\x18\x05 \x01(\bR\x06dryRun\"\x97\x01\n" +
+	"\x19ChangeDeadLettersResponse\x12\x18\n" +
+	"\achanged\x18\x01 \x01(\x04R\achanged\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\x12\x1b\n" +
+	"\tbefore_us\x18\x03 \x01(\x03R\bbeforeUs\x12/\n" +
+	"\x06shards\x18\x04 \x03(\v2\x17.notify.v1.ShardOutcomeR\x06shards\"\xab\x01\n" +
+	"\fShardOutcome\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x19\n" +
+	"\bstore_id\x18\x02 \x01(\tR\astoreId\x12\x14\n" +
+	"\x05shard\x18\x03 \x01(\rR\x05shard\x12\x18\n" +
+	"\achanged\x18\x04 \x01(\x04R\achanged\x12\x12\n" +
+	"\x04more\x18\x05 \x01(\bR\x04more\x12\x10\n" +
+	"\x03ids\x18\x06 \x03(\tR\x03ids\x12\x14\n" +
+	"\x05error\x18\a \x01(\tR\x05error\"\xb0\x01\n" +
 	"\vErrorDetail\x12)\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x11.notify.v1.ReasonR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
@@ -4148,7 +4735,7 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x06Commit\x12\x18.notify.v1.DecideRequest\x1a\x19.notify.v1.DecideResponse\x12?\n" +
 	"\bRollback\x12\x18.notify.v1.DecideRequest\x1a\x19.notify.v1.DecideResponse\x12J\n" +
 	"\tCheckBack\x12\x1b.notify.v1.CheckBackRequest\x1a\x1c.notify.v1.CheckBackResponse(\x010\x01\x12L\n" +
-	"\vListBrokers\x12\x1d.notify.v1.ListBrokersRequest\x1a\x1e.notify.v1.ListBrokersResponse2\xe4\t\n" +
+	"\vListBrokers\x12\x1d.notify.v1.ListBrokersRequest\x1a\x1e.notify.v1.ListBrokersResponse2\xfe\v\n" +
 	"\x05Admin\x12L\n" +
 	"\vCreateTopic\x12\x1d.notify.v1.CreateTopicRequest\x1a\x1e.notify.v1.CreateTopicResponse\x12L\n" +
 	"\vUpdateTopic\x12\x1d.notify.v1.UpdateTopicRequest\x1a\x1e.notify.v1.UpdateTopicResponse\x12I\n" +
@@ -4170,7 +4757,10 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"DecideHalf\x12\x1c.notify.v1.DecideHalfRequest\x1a\x1d.notify.v1.DecideHalfResponse\x12O\n" +
 	"\fListRejected\x12\x1e.notify.v1.ListRejectedRequest\x1a\x1f.notify.v1.ListRejectedResponse\x12L\n" +
 	"\vGetRejected\x12\x1d.notify.v1.GetRejectedRequest\x1a\x1e.notify.v1.GetRejectedResponse\x12[\n" +
-	"\x10ResubmitRejected\x12\".notify.v1.ResubmitRejectedRequest\x1a#.notify.v1.ResubmitRejectedResponseB-Z+notifymirror/notifyd/api/notify/v1;notifyv1b\x06proto3"
+	"\x10ResubmitRejected\x12\".notify.v1.ResubmitRejectedRequest\x1a#.notify.v1.ResubmitRejectedResponse\x12X\n" +
+	"\x0fListDeadLetters\x12!.notify.v1.ListDeadLettersRequest\x1a\".notify.v1.ListDeadLettersResponse\x12_\n" +
+	"\x12RedriveDeadLetters\x12#.notify.v1.ChangeDeadLettersRequest\x1a$.notify.v1.ChangeDeadLettersResponse\x12]\n" +
+	"\x10PurgeDeadLetters\x12#.notify.v1.ChangeDeadLettersRequest\x1a$.notify.v1.ChangeDeadLettersResponseB-Z+notifymirror/notifyd/api/notify/v1;notifyv1b\x06proto3"
 
 var (
 	file_notify_v1_notify_proto_rawDescOnce sync.Once
@@ -4185,7 +4775,7 @@ func file_notify_v1_notify_proto_rawDescGZIP() []byte {
 }
 
 var file_notify_v1_notify_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_notify_v1_notify_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
+var file_notify_v1_notify_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
 var file_notify_v1_notify_proto_goTypes = []any{
 	(Decision)(0),                     // 0: notify.v1.Decision
 	(Reason)(0),                       // 1: notify.v1.Reason
@@ -4252,15 +4842,22 @@ var file_notify_v1_notify_proto_goTypes = []any{
 	(*GetRejectedResponse)(nil),       // 62: notify.v1.GetRejectedResponse
 	(*ResubmitRejectedRequest)(nil),   // 63: notify.v1.ResubmitRejectedRequest
 	(*ResubmitRejectedResponse)(nil),  // 64: notify.v1.ResubmitRejectedResponse
-	(*ErrorDetail)(nil),               // 65: notify.v1.ErrorDetail
-	nil,                               // 66: notify.v1.Message.HeadersEntry
+	(*DeadLetter)(nil),                // 65: notify.v1.DeadLetter
+	(*DeadLetterFilter)(nil),          // 66: notify.v1.DeadLetterFilter
+	(*ListDeadLettersRequest)(nil),    // 67: notify.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),   // 68: notify.v1.ListDeadLettersResponse
+	(*ChangeDeadLettersRequest)(nil),  // 69: notify.v1.ChangeDeadLettersRequest
+	(*ChangeDeadLettersResponse)(nil), // 70: notify.v1.ChangeDeadLettersResponse
+	(*ShardOutcome)(nil),              // 71: notify.v1.ShardOutcome
+	(*ErrorDetail)(nil),               // 72: notify.v1.ErrorDetail
+	nil,                               // 73: notify.v1.Message.HeadersEntry
 }
 var file_notify_v1_notify_proto_depIdxs = []int32{
-	66, // 0: notify.v1.Message.headers:type_name -> notify.v1.Message.HeadersEntry
+	73, // 0: notify.v1.Message.headers:type_name -> notify.v1.Message.HeadersEntry
 	2,  // 1: notify.v1.PublishRequest.message:type_name -> notify.v1.Message
 	3,  // 2: notify.v1.PublishStreamRequest.publishes:type_name -> notify.v1.PublishRequest
 	7,  // 3: notify.v1.PublishStreamResponse.results:type_name -> notify.v1.PublishResult
-	65, // 4: notify.v1.PublishResult.error:type_name -> notify.v1.ErrorDetail
+	72, // 4: notify.v1.PublishResult.error:type_name -> notify.v1.ErrorDetail
 	9,  // 5: notify.v1.SubscribeRequest.attach:type_name -> notify.v1.Attach
 	10, // 6: notify.v1.SubscribeRequest.nacks:type_name -> notify.v1.Nack
 	12, // 7: notify.v1.SubscribeResponse.attached:type_name -> notify.v1.Attached
@@ -4294,60 +4891,71 @@ var file_notify_v1_notify_proto_depIdxs = []int32{
 	2,  // 35: notify.v1.Rejected.message:type_name -> notify.v1.Message
 	58, // 36: notify.v1.ListRejectedResponse.rejected:type_name -> notify.v1.Rejected
 	58, // 37: notify.v1.GetRejectedResponse.rejected:type_name -> notify.v1.Rejected
-	1,  // 38: notify.v1.ErrorDetail.reason:type_name -> notify.v1.Reason
-	3,  // 39: notify.v1.Messaging.Publish:input_type -> notify.v1.PublishRequest
-	5,  // 40: notify.v1.Messaging.PublishStream:input_type -> notify.v1.PublishStreamRequest
-	8,  // 41: notify.v1.Messaging.Subscribe:input_type -> notify.v1.SubscribeRequest
-	14, // 42: notify.v1.Messaging.Prepare:input_type -> notify.v1.PrepareRequest
-	16, // 43: notify.v1.Messaging.Commit:input_type -> notify.v1.DecideRequest
-	16, // 44: notify.v1.Messaging.Rollback:input_type -> notify.v1.DecideRequest
-	18, // 45: notify.v1.Messaging.CheckBack:input_type -> notify.v1.CheckBackRequest
-	23, // 46: notify.v1.Messaging.ListBrokers:input_type -> notify.v1.ListBrokersRequest
-	27, // 47: notify.v1.Admin.CreateTopic:input_type -> notify.v1.CreateTopicRequest
-	29, // 48: notify.v1.Admin.UpdateTopic:input_type -> notify.v1.UpdateTopicRequest
-	31, // 49: notify.v1.Admin.ListTopics:input_type -> notify.v1.ListTopicsRequest
-	33, // 50: notify.v1.Admin.GetTopic:input_type -> notify.v1.GetTopicRequest
-	42, // 51: notify.v1.Admin.ListGroups:input_type -> notify.v1.ListGroupsRequest
-	44, // 52: notify.v1.Admin.GetGroup:input_type -> notify.v1.GetGroupRequest
-	36, // 53: notify.v1.Admin.AddSubscription:input_type -> notify.v1.AddSubscriptionRequest
-	38, // 54: notify.v1.Admin.ListSubscriptions:input_type -> notify.v1.ListSubscriptionsRequest
-	46, // 55: notify.v1.Admin.ListShards:input_type -> notify.v1.ListShardsRequest
-	50, // 56: notify.v1.Admin.ListHalves:input_type -> notify.v1.ListHalvesRequest
-	52, // 57: notify.v1.Admin.GetHalf:input_type -> notify.v1.GetHalfRequest
-	54, // 58: notify.v1.Admin.CheckHalf:input_type -> notify.v1.CheckHalfRequest
-	56, // 59: notify.v1.Admin.DecideHalf:input_type -> notify.v1.DecideHalfRequest
-	59, // 60: notify.v1.Admin.ListRejected:input_type -> notify.v1.ListRejectedRequest
-	61, // 61: notify.v1.Admin.GetRejected:input_type -> notify.v1.GetRejectedRequest
-	63, // 62: notify.v1.Admin.ResubmitRejected:input_type -> notify.v1.ResubmitRejectedRequest
-	4,  // 63: notify.v1.Messaging.Publish:output_type -> notify.v1.PublishResponse
-	6,  // 64: notify.v1.Messaging.PublishStream:output_type -> notify.v1.PublishStreamResponse
-	11, // 65: notify.v1.Messaging.Subscribe:output_type -> notify.v1.SubscribeResponse
-	15, // 66: notify.v1.Messaging.Prepare:output_type -> notify.v1.PrepareResponse
-	17, // 67: notify.v1.Messaging.Commit:output_type -> notify.v1.DecideResponse
-	17, // 68: notify.v1.Messaging.Rollback:output_type -> notify.v1.DecideResponse
-	21, // 69: notify.v1.Messaging.CheckBack:output_type -> notify.v1.CheckBackResponse
-	24, // 70: notify.v1.Messaging.ListBrokers:output_type -> notify.v1.ListBrokersResponse
-	28, // 71: notify.v1.Admin.CreateTopic:output_type -> notify.v1.CreateTopicResponse
-	30, // 72: notify.v1.Admin.UpdateTopic:output_type -> notify.v1.UpdateTopicResponse
-	32, // 73: notify.v1.Admin.ListTopics:output_type -> notify.v1.ListTopicsResponse
-	34, // 74: notify.v1.Admin.GetTopic:output_type -> notify.v1.GetTopicResponse
-	43, // 75: notify.v1.Admin.ListGroups:output_type -> notify.v1.ListGroupsResponse
-	45, // 76: notify.v1.Admin.GetGroup:output_type -> notify.v1.GetGroupResponse
-	37, // 77: notify.v1.Admin.AddSubscription:output_type -> notify.v1.AddSubscriptionResponse
-	39, // 78: notify.v1.Admin.ListSubscriptions:output_type -> notify.v1.ListSubscriptionsResponse
-	47, // 79: notify.v1.Admin.ListShards:output_type -> notify.v1.ListShardsResponse
-	51, // 80: notify.v1.Admin.ListHalves:output_type -> notify.v1.ListHalvesResponse
-	53, // 81: notify.v1.Admin.GetHalf:output_type -> notify.v1.GetHalfResponse
-	55, // 82: notify.v1.Admin.CheckHalf:output_type -> notify.v1.CheckHalfResponse
-	57, // 83: notify.v1.Admin.DecideHalf:output_type -> notify.v1.DecideHalfResponse
-	60, // 84: notify.v1.Admin.ListRejected:output_type -> notify.v1.ListRejectedResponse
-	62, // 85: notify.v1.Admin.GetRejected:output_type -> notify.v1.GetRejectedResponse
-	64, // 86: notify.v1.Admin.ResubmitRejected:output_type -> notify.v1.ResubmitRejectedResponse
-	63, // [63:87] is the sub-list for method output_type
-	39, // [39:63] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	2,  // 38: notify.v1.DeadLetter.message:type_name -> notify.v1.Message
+	66, // 39: notify.v1.ListDeadLettersRequest.filter:type_name -> notify.v1.DeadLetterFilter
+	65, // 40: notify.v1.ListDeadLettersResponse.dead_letters:type_name -> notify.v1.DeadLetter
+	66, // 41: notify.v1.ChangeDeadLettersRequest.filter:type_name -> notify.v1.DeadLetterFilter
+	71, // 42: notify.v1.ChangeDeadLettersResponse.shards:type_name -> notify.v1.ShardOutcome
+	1,  // 43: notify.v1.ErrorDetail.reason:type_name -> notify.v1.Reason
+	3,  // 44: notify.v1.Messaging.Publish:input_type -> notify.v1.PublishRequest
+	5,  // 45: notify.v1.Messaging.PublishStream:input_type -> notify.v1.PublishStreamRequest
+	8,  // 46: notify.v1.Messaging.Subscribe:input_type -> notify.v1.SubscribeRequest
+	14, // 47: notify.v1.Messaging.Prepare:input_type -> notify.v1.PrepareRequest
+	16, // 48: notify.v1.Messaging.Commit:input_type -> notify.v1.DecideRequest
+	16, // 49: notify.v1.Messaging.Rollback:input_type -> notify.v1.DecideRequest
+	18, // 50: notify.v1.Messaging.CheckBack:input_type -> notify.v1.CheckBackRequest
+	23, // 51: notify.v1.Messaging.ListBrokers:input_type -> notify.v1.ListBrokersRequest
+	27, // 52: notify.v1.Admin.CreateTopic:input_type -> notify.v1.CreateTopicRequest
+	29, // 53: notify.v1.Admin.UpdateTopic:input_type -> notify.v1.UpdateTopicRequest
+	31, // 54: notify.v1.Admin.ListTopics:input_type -> notify.v1.ListTopicsRequest
+	33, // 55: notify.v1.Admin.GetTopic:input_type -> notify.v1.GetTopicRequest
+	42, // 56: notify.v1.Admin.ListGroups:input_type -> notify.v1.ListGroupsRequest
+	44, // 57: notify.v1.Admin.GetGroup:input_type -> notify.v1.GetGroupRequest
+	36, // 58: notify.v1.Admin.AddSubscription:input_type -> notify.v1.AddSubscriptionRequest
+	38, // 59: notify.v1.Admin.ListSubscriptions:input_type -> notify.v1.ListSubscriptionsRequest
+	46, // 60: notify.v1.Admin.ListShards:input_type -> notify.v1.ListShardsRequest
+	50, // 61: notify.v1.Admin.ListHalves:input_type -> notify.v1.ListHalvesRequest
+	52, // 62: notify.v1.Admin.GetHalf:input_type -> notify.v1.GetHalfRequest
+	54, // 63: notify.v1.Admin.CheckHalf:input_type -> notify.v1.CheckHalfRequest
+	56, // 64: notify.v1.Admin.DecideHalf:input_type -> notify.v1.DecideHalfRequest
+	59, // 65: notify.v1.Admin.ListRejected:input_type -> notify.v1.ListRejectedRequest
+	61, // 66: notify.v1.Admin.GetRejected:input_type -> notify.v1.GetRejectedRequest
+	63, // 67: notify.v1.Admin.ResubmitRejected:input_type -> notify.v1.ResubmitRejectedRequest
+	67, // 68: notify.v1.Admin.ListDeadLetters:input_type -> notify.v1.ListDeadLettersRequest
+	69, // 69: notify.v1.Admin.RedriveDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
+	69, // 70: notify.v1.Admin.PurgeDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
+	4,  // 71: notify.v1.Messaging.Publish:output_type -> notify.v1.PublishResponse
+	6,  // 72: notify.v1.Messaging.PublishStream:output_type -> notify.v1.PublishStreamResponse
+	11, // 73: notify.v1.Messaging.Subscribe:output_type -> notify.v1.SubscribeResponse
+	15, // 74: notify.v1.Messaging.Prepare:output_type -> notify.v1.PrepareResponse
+	17, // 75: notify.v1.Messaging.Commit:output_type -> notify.v1.DecideResponse
+	17, // 76: notify.v1.Messaging.Rollback:output_type -> notify.v1.DecideResponse
+	21, // 77: notify.v1.Messaging.CheckBack:output_type -> notify.v1.CheckBackResponse
+	24, // 78: notify.v1.Messaging.ListBrokers:output_type -> notify.v1.ListBrokersResponse
+	28, // 79: notify.v1.Admin.CreateTopic:output_type -> notify.v1.CreateTopicResponse
+	30, // 80: notify.v1.Admin.UpdateTopic:output_type -> notify.v1.UpdateTopicResponse
+	32, // 81: notify.v1.Admin.ListTopics:output_type -> notify.v1.ListTopicsResponse
+	34, // 82: notify.v1.Admin.GetTopic:output_type -> notify.v1.GetTopicResponse
+	43, // 83: notify.v1.Admin.ListGroups:output_type -> notify.v1.ListGroupsResponse
+	45, // 84: notify.v1.Admin.GetGroup:output_type -> notify.v1.GetGroupResponse
+	37, // 85: notify.v1.Admin.AddSubscription:output_type -> notify.v1.AddSubscriptionResponse
+	39, // 86: notify.v1.Admin.ListSubscriptions:output_type -> notify.v1.ListSubscriptionsResponse
+	47, // 87: notify.v1.Admin.ListShards:output_type -> notify.v1.ListShardsResponse
+	51, // 88: notify.v1.Admin.ListHalves:output_type -> notify.v1.ListHalvesResponse
+	53, // 89: notify.v1.Admin.GetHalf:output_type -> notify.v1.GetHalfResponse
+	55, // 90: notify.v1.Admin.CheckHalf:output_type -> notify.v1.CheckHalfResponse
+	57, // 91: notify.v1.Admin.DecideHalf:output_type -> notify.v1.DecideHalfResponse
+	60, // 92: notify.v1.Admin.ListRejected:output_type -> notify.v1.ListRejectedResponse
+	62, // 93: notify.v1.Admin.GetRejected:output_type -> notify.v1.GetRejectedResponse
+	64, // 94: notify.v1.Admin.ResubmitRejected:output_type -> notify.v1.ResubmitRejectedResponse
+	68, // 95: notify.v1.Admin.ListDeadLetters:output_type -> notify.v1.ListDeadLettersResponse
+	70, // 96: notify.v1.Admin.RedriveDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
+	70, // 97: notify.v1.Admin.PurgeDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
+	71, // [71:98] is the sub-list for method output_type
+	44, // [44:71] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_notify_v1_notify_proto_init() }
@@ -4363,7 +4971,7 @@ func file_notify_v1_notify_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_notify_v1_notify_proto_rawDesc), len(file_notify_v1_notify_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   65,
+			NumMessages:   72,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -92,6 +92,13 @@ const (
 	AdminGetRejectedProcedure = "/notify.v1.Admin/GetRejected"
 	// AdminResubmitRejectedProcedure is the fully-qualified name of the Admin's ResubmitRejected RPC.
 	AdminResubmitRejectedProcedure = "/notify.v1.Admin/ResubmitRejected"
+	// AdminListDeadLettersProcedure is the fully-qualified name of the Admin's ListDeadLetters RPC.
+	AdminListDeadLettersProcedure = "/notify.v1.Admin/ListDeadLetters"
+	// AdminRedriveDeadLettersProcedure is the fully-qualified name of the Admin's RedriveDeadLetters
+	// RPC.
+	AdminRedriveDeadLettersProcedure = "/notify.v1.Admin/RedriveDeadLetters"
+	// AdminPurgeDeadLettersProcedure is the fully-qualified name of the Admin's PurgeDeadLetters RPC.
+	AdminPurgeDeadLettersProcedure = "/notify.v1.Admin/PurgeDeadLetters"
 )
 
 // MessagingClient is a client for the notify.v1.Messaging service.
@@ -411,6 +418,14 @@ type AdminClient interface {
 	GetRejected(context.Context, *connect.Request[v1.GetRejectedRequest]) (*connect.Response[v1.GetRejectedResponse], error)
 	// ResubmitRejected puts a rejected outbox row back into the outbox.
 	ResubmitRejected(context.Context, *connect.Request[v1.ResubmitRejectedRequest]) (*connect.Response[v1.ResubmitRejectedResponse], error)
+	// ListDeadLetters lists deliveries that ended without an acknowledgement.
+	ListDeadLetters(context.Context, *connect.Request[v1.ListDeadLettersRequest]) (*connect.Response[v1.ListDeadLettersResponse], error)
+	// RedriveDeadLetters delivers dead letters again, from the first attempt on. Their messages
+	// keep id and place: nothing is stored or mirrored again. Any broker takes it and
+	// asks the owners of the other shards.
+	RedriveDeadLetters(context.Context, *connect.Request[v1.ChangeDeadLettersRequest]) (*connect.Response[v1.ChangeDeadLettersResponse], error)
+	// PurgeDeadLetters deletes dead letters for good, and the messages of which nothing else is left.
+	PurgeDeadLetters(context.Context, *connect.Request[v1.ChangeDeadLettersRequest]) (*connect.Response[v1.ChangeDeadLettersResponse], error)
 }
 
 // NewAdminClient constructs a client for the notify.v1.Admin service. By default, it uses the
@@ -520,27 +535,48 @@ func NewAdminClient(httpClient connect.HTTPClient, baseURL string, opts ...conne
 			connect.WithSchema(adminMethods.ByName("ResubmitRejected")),
 			connect.WithClientOptions(opts...),
 		),
+		listDeadLetters: connect.NewClient[v1.ListDeadLettersRequest, v1.ListDeadLettersResponse](
+			httpClient,
+			baseURL+AdminListDeadLettersProcedure,
+			connect.WithSchema(adminMethods.ByName("ListDeadLetters")),
+			connect.WithClientOptions(opts...),
+		),
+		redriveDeadLetters: connect.NewClient[v1.ChangeDeadLettersRequest, v1.ChangeDeadLettersResponse](
+			httpClient,
+			baseURL+AdminRedriveDeadLettersProcedure,
+			connect.WithSchema(adminMethods.ByName("RedriveDeadLetters")),
+			connect.WithClientOptions(opts...),
+		),
+		purgeDeadLetters: connect.NewClient[v1.ChangeDeadLettersRequest, v1.ChangeDeadLettersResponse](
+			httpClient,
+			baseURL+AdminPurgeDeadLettersProcedure,
+			connect.WithSchema(adminMethods.ByName("PurgeDeadLetters")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // adminClient implements AdminClient.
 type adminClient struct {
-	createTopic       *connect.Client[v1.CreateTopicRequest, v1.CreateTopicResponse]
-	updateTopic       *connect.Client[v1.UpdateTopicRequest, v1.UpdateTopicResponse]
-	listTopics        *connect.Client[v1.ListTopicsRequest, v1.ListTopicsResponse]
-	getTopic          *connect.Client[v1.GetTopicRequest, v1.GetTopicResponse]
-	listGroups        *connect.Client[v1.ListGroupsRequest, v1.ListGroupsResponse]
-	getGroup          *connect.Client[v1.GetGroupRequest, v1.GetGroupResponse]
-	addSubscription   *connect.Client[v1.AddSubscriptionRequest, v1.AddSubscriptionResponse]
-	listSubscriptions *connect.Client[v1.ListSubscriptionsRequest, v1.ListSubscriptionsResponse]
-	listShards        *connect.Client[v1.ListShardsRequest, v1.ListShardsResponse]
-	listHalves        *connect.Client[v1.ListHalvesRequest, v1.ListHalvesResponse]
-	getHalf           *connect.Client[v1.GetHalfRequest, v1.GetHalfResponse]
-	checkHalf         *connect.Client[v1.CheckHalfRequest, v1.CheckHalfResponse]
-	decideHalf        *connect.Client[v1.DecideHalfRequest, v1.DecideHalfResponse]
-	listRejected      *connect.Client[v1.ListRejectedRequest, v1.ListRejectedResponse]
-	getRejected       *connect.Client[v1.GetRejectedRequest, v1.GetRejectedResponse]
-	resubmitRejected  *connect.Client[v1.ResubmitRejectedRequest, v1.ResubmitRejectedResponse]
+	createTopic        *connect.Client[v1.CreateTopicRequest, v1.CreateTopicResponse]
+	updateTopic        *connect.Client[v1.UpdateTopicRequest, v1.UpdateTopicResponse]
+	listTopics         *connect.Client[v1.ListTopicsRequest, v1.ListTopicsResponse]
+	getTopic           *connect.Client[v1.GetTopicRequest, v1.GetTopicResponse]
+	listGroups         *connect.Client[v1.ListGroupsRequest, v1.ListGroupsResponse]
+	getGroup           *connect.Client[v1.GetGroupRequest, v1.GetGroupResponse]
+	addSubscription    *connect.Client[v1.AddSubscriptionRequest, v1.AddSubscriptionResponse]
+	listSubscriptions  *connect.Client[v1.ListSubscriptionsRequest, v1.ListSubscriptionsResponse]
+	listShards         *connect.Client[v1.ListShardsRequest, v1.ListShardsResponse]
+	listHalves         *connect.Client[v1.ListHalvesRequest, v1.ListHalvesResponse]
+	getHalf            *connect.Client[v1.GetHalfRequest, v1.GetHalfResponse]
+	checkHalf          *connect.Client[v1.CheckHalfRequest, v1.CheckHalfResponse]
+	decideHalf         *connect.Client[v1.DecideHalfRequest, v1.DecideHalfResponse]
+	listRejected       *connect.Client[v1.ListRejectedRequest, v1.ListRejectedResponse]
+	getRejected        *connect.Client[v1.GetRejectedRequest, v1.GetRejectedResponse]
+	resubmitRejected   *connect.Client[v1.ResubmitRejectedRequest, v1.ResubmitRejectedResponse]
+	listDeadLetters    *connect.Client[v1.ListDeadLettersRequest, v1.ListDeadLettersResponse]
+	redriveDeadLetters *connect.Client[v1.ChangeDeadLettersRequest, v1.ChangeDeadLettersResponse]
+	purgeDeadLetters   *connect.Client[v1.ChangeDeadLettersRequest, v1.ChangeDeadLettersResponse]
 }
 
 // CreateTopic calls notify.v1.Admin.CreateTopic.
@@ -623,6 +659,21 @@ func (c *adminClient) ResubmitRejected(ctx context.Context, req *connect.Request
 	return c.resubmitRejected.CallUnary(ctx, req)
 }
 
+// ListDeadLetters calls notify.v1.Admin.ListDeadLetters.
+func (c *adminClient) ListDeadLetters(ctx context.Context, req *connect.Request[v1.ListDeadLettersRequest]) (*connect.Response[v1.ListDeadLettersResponse], error) {
+	return c.listDeadLetters.CallUnary(ctx, req)
+}
+
+// RedriveDeadLetters calls notify.v1.Admin.RedriveDeadLetters.
+func (c *adminClient) RedriveDeadLetters(ctx context.Context, req *connect.Request[v1.ChangeDeadLettersRequest]) (*connect.Response[v1.ChangeDeadLettersResponse], error) {
+	return c.redriveDeadLetters.CallUnary(ctx, req)
+}
+
+// PurgeDeadLetters calls notify.v1.Admin.PurgeDeadLetters.
+func (c *adminClient) PurgeDeadLetters(ctx context.Context, req *connect.Request[v1.ChangeDeadLettersRequest]) (*connect.Response[v1.ChangeDeadLettersResponse], error) {
+	return c.purgeDeadLetters.CallUnary(ctx, req)
+}
+
 // AdminHandler is an implementation of the notify.v1.Admin service.
 type AdminHandler interface {
 	CreateTopic(context.Context, *connect.Request[v1.CreateTopicRequest]) (*connect.Response[v1.CreateTopicResponse], error)
@@ -650,6 +701,14 @@ type AdminHandler interface {
 	GetRejected(context.Context, *connect.Request[v1.GetRejectedRequest]) (*connect.Response[v1.GetRejectedResponse], error)
 	// ResubmitRejected puts a rejected outbox row back into the outbox.
 	ResubmitRejected(context.Context, *connect.Request[v1.ResubmitRejectedRequest]) (*connect.Response[v1.ResubmitRejectedResponse], error)
+	// ListDeadLetters lists deliveries that ended without an acknowledgement.
+	ListDeadLetters(context.Context, *connect.Request[v1.ListDeadLettersRequest]) (*connect.Response[v1.ListDeadLettersResponse], error)
+	// RedriveDeadLetters delivers dead letters again, from the first attempt on. Their messages
+	// keep id and place: nothing is stored or mirrored again. Any broker takes it and
+	// asks the owners of the other shards.
+	RedriveDeadLetters(context.Context, *connect.Request[v1.ChangeDeadLettersRequest]) (*connect.Response[v1.ChangeDeadLettersResponse], error)
+	// PurgeDeadLetters deletes dead letters for good, and the messages of which nothing else is left.
+	PurgeDeadLetters(context.Context, *connect.Request[v1.ChangeDeadLettersRequest]) (*connect.Response[v1.ChangeDeadLettersResponse], error)
 }
 
 // NewAdminHandler builds an HTTP handler from the service implementation. It returns the path on
@@ -755,6 +814,24 @@ func NewAdminHandler(svc AdminHandler, opts ...connect.HandlerOption) (string, h
 		connect.WithSchema(adminMethods.ByName("ResubmitRejected")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminListDeadLettersHandler := connect.NewUnaryHandler(
+		AdminListDeadLettersProcedure,
+		svc.ListDeadLetters,
+		connect.WithSchema(adminMethods.ByName("ListDeadLetters")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminRedriveDeadLettersHandler := connect.NewUnaryHandler(
+		AdminRedriveDeadLettersProcedure,
+		svc.RedriveDeadLetters,
+		connect.WithSchema(adminMethods.ByName("RedriveDeadLetters")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminPurgeDeadLettersHandler := connect.NewUnaryHandler(
+		AdminPurgeDeadLettersProcedure,
+		svc.PurgeDeadLetters,
+		connect.WithSchema(adminMethods.ByName("PurgeDeadLetters")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/notify.v1.Admin/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AdminCreateTopicProcedure:
@@ -789,6 +866,12 @@ func NewAdminHandler(svc AdminHandler, opts ...connect.HandlerOption) (string, h
 			adminGetRejectedHandler.ServeHTTP(w, r)
 		case AdminResubmitRejectedProcedure:
 			adminResubmitRejectedHandler.ServeHTTP(w, r)
+		case AdminListDeadLettersProcedure:
+			adminListDeadLettersHandler.ServeHTTP(w, r)
+		case AdminRedriveDeadLettersProcedure:
+			adminRedriveDeadLettersHandler.ServeHTTP(w, r)
+		case AdminPurgeDeadLettersProcedure:
+			adminPurgeDeadLettersHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -860,4 +943,16 @@ func (UnimplementedAdminHandler) GetRejected(context.Context, *connect.Request[v
 
 func (UnimplementedAdminHandler) ResubmitRejected(context.Context, *connect.Request[v1.ResubmitRejectedRequest]) (*connect.Response[v1.ResubmitRejectedResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.ResubmitRejected is not implemented"))
+}
+
+func (UnimplementedAdminHandler) ListDeadLetters(context.Context, *connect.Request[v1.ListDeadLettersRequest]) (*connect.Response[v1.ListDeadLettersResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.ListDeadLetters is not implemented"))
+}
+
+func (UnimplementedAdminHandler) RedriveDeadLetters(context.Context, *connect.Request[v1.ChangeDeadLettersRequest]) (*connect.Response[v1.ChangeDeadLettersResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.RedriveDeadLetters is not implemented"))
+}
+
+func (UnimplementedAdminHandler) PurgeDeadLetters(context.Context, *connect.Request[v1.ChangeDeadLettersRequest]) (*connect.Response[v1.ChangeDeadLettersResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.PurgeDeadLetters is not implemented"))
 }
