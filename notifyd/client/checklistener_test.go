@@ -151,7 +151,10 @@ func TestChecksRunOnlySoManyAtOnce(t *testing.T) {
 				close(meet)
 			}
 		}
-		<-meet // the first three are there at once
+		<-meet           // the first three are there at once
+		for range 1000 { // and a fourth could come
+			runtime.Gosched()
+		}
 		return client.Commit, nil
 	}})
 	for range names {
@@ -190,10 +193,13 @@ func TestStoppedListenerFinishesHandlersAndSendsTheirAnswers(t *testing.T) {
 	got := make(chan string, 10)
 	b := (&fakeBroker{checkBack: asking(got, "slow")}).start(t, "")
 	begun, finish := make(chan struct{}), make(chan struct{})
-	l, err := fastClient(t, b.addr).NewCheckListener(client.CheckListenerConfig{Group: "shop", Handler: func(context.Context, client.Check) (client.Decision, error) {
+	l, err := fastClient(t, b.addr).NewCheckListener(client.CheckListenerConfig{Group: "shop", Handler: func(ctx context.Context, _ client.Check) (client.Decision, error) {
 		close(begun)
-		<-finish
-		return client.Rollback, nil
+		select {
+		case <-finish:
+		case <-ctx.Done():
+		}
+		return client.Rollback, ctx.Err()
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -203,6 +209,9 @@ func TestStoppedListenerFinishesHandlersAndSendsTheirAnswers(t *testing.T) {
 	go func() { ran <- l.Run(ctx) }()
 	await(t, "handler", begun)
 	cancel()
+	for range 10_000 { // the listener stops meanwhile
+		runtime.Gosched()
+	}
 	close(finish)
 	if err := await(t, "listener's end", ran); err != nil {
 		t.Error(err)
