@@ -51,7 +51,13 @@ func micros(t time.Time) int64 {
 }
 
 // millis is the API's form of a duration, rounded up: a short one is not none.
-func millis(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
+func millis(d time.Duration) int64 {
+	ms := d.Milliseconds() // the sum of a very long one and a millisecond would be negative
+	if d > time.Duration(ms)*time.Millisecond {
+		ms++
+	}
+	return ms
+}
 
 func timeOf(us int64) time.Time {
 	if us == 0 {

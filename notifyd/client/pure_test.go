@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -238,4 +239,14 @@ func TestDirectoryBeginsWhereTheLastCallWorkedAndKnowsEveryAddressOnce(t *testin
 			}
 		}
 	})
+}
+
+func TestMillisecondsAreRoundedUpAndNeverOverflow(t *testing.T) {
+	for d, want := range map[time.Duration]int64{
+		0: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, -time.Second: -1000, math.MaxInt64: math.MaxInt64/1_000_000 + 1,
+	} {
+		if got := millis(d); got != want {
+			t.Errorf("%d ns: %d ms, want %d", d, got, want)
+		}
+	}
 }

@@ -23,8 +23,8 @@ type TransactionalConfig struct {
 	// declared. 1 to 127 bytes of [A-Za-z0-9._-]. Required.
 	Group string
 	// CheckAfter is when a half that nobody decided is asked about first. It should
-	// be longer than the longest local transaction. Default: the broker's setting,
-	// 30 s unless configured otherwise.
+	// be longer than the longest local transaction. Default: the topic's setting, or
+	// else the broker's, 30 s unless configured otherwise.
 	CheckAfter time.Duration
 	// CheckURL is asked by POST instead of the group's CheckListeners. At most
 	// 1,000 bytes, http or https. Default: the listeners are asked.
@@ -66,7 +66,7 @@ func (c *Client) NewTransactionalProducer(cfg TransactionalConfig) (*Transaction
 	if cfg.Group == "" {
 		return nil, errors.New("producer group: missing")
 	}
-	if cfg.CheckAfter < 0 || cfg.CheckAfter.Milliseconds() > math.MaxUint32 {
+	if cfg.CheckAfter < 0 || millis(cfg.CheckAfter) > math.MaxUint32 {
 		return nil, fmt.Errorf("check after %s: want 0 to %s", cfg.CheckAfter, time.Duration(math.MaxUint32)*time.Millisecond)
 	}
 	setDefault(&cfg.DecideWait, 5*time.Second)
@@ -87,12 +87,8 @@ func (p *TransactionalProducer) Prepare(ctx context.Context, m Message) (Half, e
 	if err := checkText(m, ""); err != nil {
 		return Half{}, err
 	}
-	after := p.cfg.CheckAfter.Milliseconds()
-	if after == 0 && p.cfg.CheckAfter > 0 {
-		after = 1
-	}
 	req := &notifyv1.PrepareRequest{
-		Message: m.proto(), ProducerGroup: p.cfg.Group, CheckAfterMs: uint32(after), CheckUrl: p.cfg.CheckURL,
+		Message: m.proto(), ProducerGroup: p.cfg.Group, CheckAfterMs: uint32(millis(p.cfg.CheckAfter)), CheckUrl: p.cfg.CheckURL,
 	}
 	var h Half
 	err := p.c.retry(ctx, repeatable, func(addr string) error {

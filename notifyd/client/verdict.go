@@ -69,8 +69,7 @@ func settlementOf(token []byte, err error) (settlement, bool) {
 	case errors.Is(err, ErrUnsettled):
 		return settlement{}, false
 	case errors.As(err, &retry) && retry.Delay > 0:
-		d := min(retry.Delay, maxRetryAfter)
-		s.delayMS = uint32((d + time.Millisecond - 1) / time.Millisecond)
+		s.delayMS = uint32(millis(min(retry.Delay, maxRetryAfter)))
 	}
 	return s, true
 }
