@@ -116,6 +116,7 @@ func (b *Broker) GetTopic(ctx context.Context, req *connect.Request[notifyv1.Get
 func (b *Broker) groupProto(v *view, g store.Group) *notifyv1.Group {
 	out := &notifyv1.Group{Name: g.Name, CreatedAtUs: g.CreatedAt, Topics: v.topicsOf(g.ID)}
 	out.Instances, out.InFlight = b.hub.group(g.ID).instancesProto()
+	out.Down = b.hub.group(g.ID).isDown()
 	return out
 }
 

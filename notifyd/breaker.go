@@ -52,6 +52,9 @@ func (b *breaker) admits(now int64) admission {
 // probe notes that the one delivery is on its way; when nothing was heard by end, another may go.
 func (b *breaker) probe(end int64) { b.probes, b.end = true, end }
 
+// hope lets a probe go now: somebody has come.
+func (b *breaker) hope(now int64) { b.next, b.probes = now, false }
+
 // succeeded notes an outcome by which the group lives, and reports whether that closed the breaker.
 func (b *breaker) succeeded() (closed bool) {
 	b.failing -= b.failing / breakerMemory

@@ -131,7 +131,7 @@ func TestADrainDoublesEachSecondUpToWhatTheGroupCanTake(t *testing.T) {
 	now := second
 	r := newRamp(now)
 	rates := drained(r, &now, 9, 1e9)
-	if rates[0] > 250 || rates[8] < 20_000 {
+	if rates[0] > 1250 || rates[8] < 100_000 {
 		t.Errorf("rates %v", rates)
 	}
 	rates = drained(r, &now, 60, 5000)

@@ -66,7 +66,7 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 	}
 	c.callbacks = newCallbacks(egress.NewGuard(networks).Client(callbackTimeout, 4))
 	c.backlog = newBacklog()
-	deps.Registerer.MustRegister(newFlightCollector(c), c.backlog)
+	deps.Registerer.MustRegister(newGroupCollector(c), c.backlog)
 	b := &Broker{core: c, version: deps.Version, memory: semaphore.NewWeighted(int64(cfg.PublishMemory)),
 		router: newRouter(), stores: newStoreSet(), stopping: make(chan struct{})}
 	c.decided, c.topic = b.decideAnywhere, b.findTopic

@@ -12,6 +12,8 @@
 //	insert    insert.go               one fenced transaction; COMMIT is the promise
 //	exchange  exchange.go             the registry names the groups that get it
 //	push      push.go, subscribe.go   one instance of each group, as far as its credit goes
+//	pace      pace.go, breaker.go,    a group that is down is left alone; one that is back catches
+//	          ramp.go                 up at a rate that grows while it takes it well
 //	settle    settle.go               outcomes become batched deletes or pending rows
 //	drain     drain.go                due pending rows and unread messages come back
 //	delay     delay.go                a delayed message is exchanged when its time has come

@@ -159,10 +159,12 @@ func (o *owner) page(ctx context.Context) (again bool, err error) {
 
 // drainGroup pushes due rows of a group as far as its credit goes.
 func (o *owner) drainGroup(ctx context.Context, group int32) (again bool, err error) {
-	most := min(drainRows, o.hub.group(group).spare())
+	most := o.hub.group(group).reserve(drainRows)
 	if most == 0 {
 		return false, nil
 	}
+	offered := 0
+	defer func() { o.hub.group(group).giveBack(most - offered) }()
 	now := o.clock.now()
 	o.mu.Lock()
 	d := o.drains[group]
@@ -176,7 +178,9 @@ func (o *owner) drainGroup(ctx context.Context, group int32) (again bool, err er
 		o.mu.Unlock()
 		return false, err
 	}
-	o.hub.offer(o.retries(d, group, now, due))
+	fs := o.retries(d, group, now, due)
+	offered = len(fs)
+	o.hub.offer(fs)
 	if more {
 		o.mu.Lock()
 		o.hint(group, 0)

@@ -73,20 +73,27 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 
 func shardLabel(no int) string { return strconv.Itoa(no) }
 
-// A flightCollector reports deliveries in flight by reading the groups when asked.
-type flightCollector struct {
-	core *core
-	desc *prometheus.Desc
+// A groupCollector reports deliveries in flight and breakers by reading the groups when asked.
+type groupCollector struct {
+	core     *core
+	inFlight *prometheus.Desc
+	open     *prometheus.Desc
 }
 
-func newFlightCollector(c *core) *flightCollector {
-	return &flightCollector{core: c, desc: prometheus.NewDesc("notify_inflight_messages",
-		"Deliveries pushed whose acknowledgement is not in.", []string{"group"}, nil)}
+func newGroupCollector(c *core) *groupCollector {
+	return &groupCollector{core: c,
+		inFlight: prometheus.NewDesc("notify_inflight_messages", "Deliveries pushed whose acknowledgement is not in.", []string{"group"}, nil),
+		open:     prometheus.NewDesc("notify_circuit_open", "1 while the group is down: nothing is pushed to it but a probe now and then.", []string{"group"}, nil)}
 }
 
-func (c *flightCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+// Describe implements prometheus.Collector.
+func (c *groupCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.inFlight
+	ch <- c.open
+}
 
-func (c *flightCollector) Collect(ch chan<- prometheus.Metric) {
+// Collect implements prometheus.Collector.
+func (c *groupCollector) Collect(ch chan<- prometheus.Metric) {
 	v := c.core.declared.load()
 	if v == nil {
 		return
@@ -94,7 +101,12 @@ func (c *flightCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, g := range c.core.hub.all() {
 		if name, ok := v.GroupNames[g.id]; ok {
 			_, n := g.instancesProto()
-			ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), name)
+			ch <- prometheus.MustNewConstMetric(c.inFlight, prometheus.GaugeValue, float64(n), name)
+			open := 0.0
+			if g.isDown() {
+				open = 1
+			}
+			ch <- prometheus.MustNewConstMetric(c.open, prometheus.GaugeValue, open, name)
 		}
 	}
 }

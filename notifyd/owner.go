@@ -261,6 +261,7 @@ func (o *owner) failed(f *flight, reason string) { o.fail(f, failure{err: reason
 // fail notes an attempt that ended without an acknowledgement.
 func (o *owner) fail(f *flight, x failure) {
 	o.ended(f, x.err)
+	o.heard(f, endingOf(x), x.err)
 	next, dead := o.core.retry.next(o.clock.now(), f.ageFrom(), f.attempt, x, retrySeed(f.msg.ID, f.group, f.attempt))
 	if dead == "" && f.outlives(next) {
 		dead = deadExpired
@@ -295,6 +296,7 @@ func (o *owner) ended(f *flight, failure string) {
 	reason := "nack"
 	switch failure {
 	case "":
+		o.heard(f, alive, "")
 		o.metrics.latency.WithLabelValues(f.msg.Topic, group).Observe(float64(o.clock.now()-f.msg.BornAt) / 1e6)
 		return
 	case failedNoAck:

@@ -85,13 +85,16 @@ type pushGroup struct {
 	mu        sync.Mutex
 	instances []*instance
 	turn      int
-	waiting   []*flight // for credit, oldest first
+	waiting   []*flight // for credit, oldest first: first attempts,
+	retries   []*flight // and retries, which go behind them
+	breaker   breaker
+	ramp      *ramp
 	flights   map[flightKey]*flight
 	order     byDeadline // in flight or done
 }
 
 func newPushGroup(id int32, ackWait time.Duration, clock *clock) *pushGroup {
-	return &pushGroup{id: id, ackWait: ackWait, clock: clock, flights: map[flightKey]*flight{}}
+	return &pushGroup{id: id, ackWait: ackWait, clock: clock, flights: map[flightKey]*flight{}, ramp: newRamp(clock.now())}
 }
 
 // Transports of deliveries.
@@ -108,7 +111,12 @@ func (g *pushGroup) attach(name, peer string, credit int) *instance {
 // join adds an instance.
 func (g *pushGroup) join(inst *instance) *instance {
 	inst.wake = make(chan struct{}, 1)
+	now := g.clock.now()
 	g.mu.Lock()
+	if len(g.instances) == 0 {
+		g.ramp = newRamp(now)
+		g.breaker.hope(now)
+	}
 	g.instances = append(g.instances, inst)
 	g.mu.Unlock()
 	return inst
@@ -139,7 +147,7 @@ func (g *pushGroup) detach(inst *instance) {
 	}
 	inst.outbox = nil
 	if len(g.instances) == 0 {
-		waiting, g.waiting = append(waiting, g.waiting...), nil
+		waiting = append(waiting, g.stop()...)
 	}
 	g.mu.Unlock()
 	for _, f := range lost {
@@ -171,24 +179,43 @@ func runs(fs []*flight) [][]*flight {
 	return out
 }
 
-// offer queues deliveries of one source, in order.
-func (g *pushGroup) offer(fs []*flight) {
-	now := g.clock.now()
-	g.mu.Lock()
-	if len(g.instances) == 0 {
-		g.mu.Unlock()
-		deferAll(fs)
-		return
+// stop empties the queues. The lock is held.
+func (g *pushGroup) stop() []*flight {
+	all := append(g.waiting, g.retries...)
+	g.waiting, g.retries = nil, nil
+	return all
+}
+
+// room is how many more deliveries may wait now. The lock is held.
+func (g *pushGroup) room(now int64) int {
+	queued := len(g.waiting) + len(g.retries)
+	admits := g.breaker.admits(now)
+	switch {
+	case len(g.instances) == 0 || admits == admitNone:
+		return 0
+	case admits == admitProbe:
+		return max(0, 1-queued)
 	}
-	room := maxWaiting - len(g.waiting)
+	room := maxWaiting - queued
 	for _, i := range g.instances {
 		room += 4 * i.credit
 	}
-	room = max(0, min(room, len(fs)))
+	return max(0, room)
+}
+
+// offer queues deliveries of one source, in order: first attempts, or retries.
+func (g *pushGroup) offer(fs []*flight) {
+	now := g.clock.now()
+	g.mu.Lock()
+	room := min(g.room(now), len(fs))
 	for _, f := range fs[:room] {
 		f.queuedAt = now
+		if f.retry {
+			g.retries = append(g.retries, f)
+		} else {
+			g.waiting = append(g.waiting, f)
+		}
 	}
-	g.waiting = append(g.waiting, fs[:room]...)
 	g.mu.Unlock()
 	deferAll(fs[room:])
 	g.pump()
@@ -210,22 +237,44 @@ func (g *pushGroup) pump() {
 	}
 }
 
-// assign gives waiting deliveries to instances with credit, in turn.
+// assign gives waiting deliveries to instances with credit, in turn. The lock is held.
 func (g *pushGroup) assign(now int64) []*flight {
+	switch g.breaker.admits(now) {
+	case admitNone:
+		return nil
+	case admitProbe:
+		assigned := g.assignFrom(&g.waiting, now, 1)
+		if len(assigned) == 0 {
+			assigned = g.assignFrom(&g.retries, now, 1)
+		}
+		for _, f := range assigned {
+			g.breaker.probe(f.deadline)
+		}
+		return assigned
+	}
+	assigned := g.assignFrom(&g.waiting, now, len(g.waiting))
+	if len(g.waiting) > 0 {
+		return assigned
+	}
+	return append(assigned, g.assignFrom(&g.retries, now, len(g.retries))...)
+}
+
+// assignFrom takes up to most from the front of a queue.
+func (g *pushGroup) assignFrom(queue *[]*flight, now int64, most int) []*flight {
 	n := 0
-	for ; n < len(g.waiting); n++ {
+	for ; n < most && n < len(*queue); n++ {
 		inst := g.next()
 		if inst == nil {
 			break
 		}
-		f := g.waiting[n]
+		f := (*queue)[n]
 		f.inst, f.wait, f.deadline = inst, inst.wait, now+inst.wait
 		inst.inFlight++
 		g.flights[f.key()] = f
 		heap.Push(&g.order, f)
 	}
-	assigned := g.waiting[:n:n]
-	g.waiting = g.waiting[n:]
+	assigned := (*queue)[:n:n]
+	*queue = (*queue)[n:]
 	return assigned
 }
 
@@ -304,7 +353,7 @@ func (g *pushGroup) expire(settleAfter int64) {
 		g.order = slices.DeleteFunc(g.order, func(f *flight) bool { return f.done })
 		heap.Init(&g.order)
 	}
-	for len(g.waiting) > 0 && !g.waiting[0].retry && g.waiting[0].queuedAt+settleAfter <= now {
+	for len(g.waiting) > 0 && g.waiting[0].queuedAt+settleAfter <= now {
 		g.waiting[0] = nil
 		g.waiting = g.waiting[1:]
 	}
@@ -352,17 +401,6 @@ func (g *pushGroup) setCredit(inst *instance, credit int) {
 	g.pump()
 }
 
-// spare is how many more deliveries the group could take now.
-func (g *pushGroup) spare() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	n := -len(g.waiting)
-	for _, i := range g.instances {
-		n += i.free()
-	}
-	return max(0, n)
-}
-
 // drop forgets everything that came from a source which is over, and returns what was sent
 // and is in flight.
 func (g *pushGroup) drop(from source) (flying []*flight) {
@@ -375,13 +413,9 @@ func (g *pushGroup) drop(from source) (flying []*flight) {
 			}
 		}
 	}
-	kept := g.waiting[:0:0]
-	for _, f := range g.waiting {
-		if f.from != from {
-			kept = append(kept, f)
-		}
-	}
-	g.waiting = kept
+	other := func(f *flight) bool { return f.from == from }
+	g.waiting = slices.DeleteFunc(slices.Clone(g.waiting), other)
+	g.retries = slices.DeleteFunc(slices.Clone(g.retries), other)
 	g.mu.Unlock()
 	g.pump()
 	return flying

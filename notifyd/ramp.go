@@ -4,7 +4,7 @@ import "time"
 
 const (
 	// rampStart is the rate, messages a second, at which a group that has come back is given what piled up.
-	rampStart = 100.0
+	rampStart = 500.0
 	rampLeast = 10.0
 	rampMost  = 1e6
 	// rampPeriod is how often the rate is doubled or halved.

@@ -22,6 +22,7 @@ type groupJSON struct {
 	InFlight         uint64         `json:"in_flight"`
 	Pending          uint64         `json:"pending"`
 	PendingTruncated bool           `json:"pending_truncated"`
+	Down             bool           `json:"down"`
 	CreatedAt        *time.Time     `json:"created_at,omitempty"`
 }
 
@@ -35,7 +36,7 @@ type instanceJSON struct {
 func groupItem(g *notifyv1.Group) groupJSON {
 	item := groupJSON{
 		Name: g.GetName(), Topics: g.GetTopics(), Instances: []instanceJSON{}, InFlight: g.GetInFlight(),
-		Pending: g.GetPending(), PendingTruncated: g.GetPendingTruncated(), CreatedAt: timeOrNil(g.GetCreatedAtUs()),
+		Pending: g.GetPending(), PendingTruncated: g.GetPendingTruncated(), Down: g.GetDown(), CreatedAt: timeOrNil(g.GetCreatedAtUs()),
 	}
 	if item.Topics == nil {
 		item.Topics = []string{}
@@ -44,6 +45,17 @@ func groupItem(g *notifyv1.Group) groupJSON {
 		item.Instances = append(item.Instances, instanceJSON{i.GetName(), i.GetPeer(), i.GetCredit(), i.GetInFlight()})
 	}
 	return item
+}
+
+// state says in words what the asked broker does with the group.
+func (g groupJSON) state() string {
+	switch {
+	case g.Down:
+		return "down: nearly every attempt failed; messages wait without attempts, a probe every 1 to 30 s tells when it is back"
+	case len(g.Instances) == 0:
+		return "away: nobody is attached; messages wait"
+	}
+	return "served"
 }
 
 // pending shows a count, with "+" when it stopped counting.
@@ -91,7 +103,7 @@ func (a *app) groupShow() *cobra.Command {
 				}
 				item := groupItem(r.Msg.GetGroup())
 				pairs := []string{
-					"group", item.Name, "topics", strings.Join(item.Topics, ","), "in flight", strconv.FormatUint(item.InFlight, 10),
+					"group", item.Name, "state", item.state(), "topics", strings.Join(item.Topics, ","), "in flight", strconv.FormatUint(item.InFlight, 10),
 					"pending", item.pending(), "created", micros(r.Msg.GetGroup().GetCreatedAtUs()),
 				}
 				for _, i := range item.Instances {

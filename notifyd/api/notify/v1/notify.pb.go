@@ -2381,8 +2381,11 @@ type Group struct {
 	// True when pending stopped counting.
 	PendingTruncated bool  `protobuf:"varint,6,opt,name=pending_truncated,json=pendingTruncated,proto3" json:"pending_truncated,omitempty"`
 	CreatedAtUs      int64 `protobuf:"varint,7,opt,name=created_at_us,json=createdAtUs,proto3" json:"created_at_us,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// True while the answering broker takes the group for down: nearly every attempt failed. Its
+	// messages wait without attempts, and one probe every 1 to 30 s tells when it is back.
+	Down          bool `protobuf:"varint,8,opt,name=down,proto3" json:"down,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Group) Reset() {
@@ -2462,6 +2465,13 @@ func (x *Group) GetCreatedAtUs() int64 {
 		return x.CreatedAtUs
 	}
 	return 0
+}
+
+func (x *Group) GetDown() bool {
+	if x != nil {
+		return x.Down
+	}
+	return false
 }
 
 type Instance struct {
@@ -4559,7 +4569,7 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x05limit\x18\x04 \x01(\rR\x05limit\"n\n" +
 	"\x19ListSubscriptionsResponse\x12=\n" +
 	"\rsubscriptions\x18\x01 \x03(\v2\x17.notify.v1.SubscriptionR\rsubscriptions\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\tR\x04next\"\xee\x01\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\"\x82\x02\n" +
 	"\x05Group\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06topics\x18\x02 \x03(\tR\x06topics\x121\n" +
@@ -4567,7 +4577,8 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\tin_flight\x18\x04 \x01(\x04R\binFlight\x12\x18\n" +
 	"\apending\x18\x05 \x01(\x04R\apending\x12+\n" +
 	"\x11pending_truncated\x18\x06 \x01(\bR\x10pendingTruncated\x12\"\n" +
-	"\rcreated_at_us\x18\a \x01(\x03R\vcreatedAtUs\"g\n" +
+	"\rcreated_at_us\x18\a \x01(\x03R\vcreatedAtUs\x12\x12\n" +
+	"\x04down\x18\b \x01(\bR\x04down\"g\n" +
 	"\bInstance\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x16\n" +

@@ -1,0 +1,108 @@
+package notifyd
+
+// reserve lets up to most retries be read and offered, and returns how many. While the group is
+// down that is one now and then. Otherwise its ramp paces them, and a quarter of the group's
+// credit stays free for first attempts.
+func (g *pushGroup) reserve(most int) int {
+	now := g.clock.now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	free, credit := -len(g.waiting)-len(g.retries), 0
+	for _, i := range g.instances {
+		free += i.free()
+		credit += i.credit
+	}
+	switch g.breaker.admits(now) {
+	case admitNone:
+		return 0
+	case admitProbe:
+		return max(0, min(free, 1-len(g.waiting)-len(g.retries)))
+	}
+	return g.ramp.take(now, max(0, min(most, free-credit/4)))
+}
+
+// giveBack returns what was reserved and not offered.
+func (g *pushGroup) giveBack(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ramp.giveBack(n)
+}
+
+// An ending is what the end of an attempt says about its group.
+type ending int
+
+const (
+	alive   ending = iota // it decided: acknowledged, or rejected for good
+	refused               // it asked for another attempt
+	lost                  // nothing was heard in time
+)
+
+// A turn is a change of a group's state.
+type turn int
+
+const (
+	noTurn turn = iota
+	wentDown
+	cameBack
+)
+
+// heard takes the end of an attempt and reports what it changed. When the group went down, what waits
+// is deferred: it becomes pending rows without an attempt.
+func (g *pushGroup) heard(f *flight, e ending) turn {
+	now := g.clock.now()
+	g.mu.Lock()
+	if e == alive {
+		g.ramp.acked(now-(f.deadline-f.wait) > f.wait/4)
+		back := g.breaker.succeeded()
+		if back {
+			g.ramp = newRamp(now)
+		}
+		g.mu.Unlock()
+		if back {
+			return cameBack
+		}
+		return noTurn
+	}
+	if e == lost {
+		g.ramp.fail()
+	}
+	down := g.breaker.failed(now)
+	var waiting []*flight
+	if down {
+		waiting = g.stop()
+	}
+	g.mu.Unlock()
+	deferAll(waiting)
+	if down {
+		return wentDown
+	}
+	return noTurn
+}
+
+// isDown reports whether the group's breaker is open.
+func (g *pushGroup) isDown() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.breaker.open
+}
+
+func endingOf(x failure) ending {
+	switch {
+	case x.reject:
+		return alive
+	case x.err == failedNoAck || x.err == failedStreamEnded:
+		return lost
+	}
+	return refused
+}
+
+// heard tells the group how an attempt ended, with one log line per change of its state.
+func (o *owner) heard(f *flight, e ending, err string) {
+	switch o.hub.group(f.group).heard(f, e) {
+	case wentDown:
+		o.log.Warn("group is down: its messages wait, one probe tells when it is back",
+			"group", o.registry.load().GroupNames[f.group], "topic", f.msg.Topic, "err", err)
+	case cameBack:
+		o.log.Info("group is back", "group", o.registry.load().GroupNames[f.group])
+	}
+}
