@@ -50,11 +50,16 @@ func newStage(t *testing.T) *stage {
 // broker starts one and waits until it is ready. stop ends it gracefully.
 func (s *stage) broker(change func(*notifyd.Config)) (addr string, stop func()) {
 	s.t.Helper()
+	return s.brokerWith(notifyd.Deps{}, change)
+}
+
+func (s *stage) brokerWith(deps notifyd.Deps, change func(*notifyd.Config)) (addr string, stop func()) {
+	s.t.Helper()
 	cfg := notifyd.Config{Listen: "127.0.0.1:0", Stores: map[string]notifyd.StoreConfig{"a": {DSN: s.dsn}}}
 	if change != nil {
 		change(&cfg)
 	}
-	b, err := notifyd.New(cfg, notifyd.Deps{})
+	b, err := notifyd.New(cfg, deps)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"notifymirror/notifyd"
 	notifyv1 "notifymirror/notifyd/api/notify/v1"
@@ -534,5 +535,34 @@ func TestAChangeThatCannotBeDoneIsRefusedWithItsReason(t *testing.T) {
 	}
 	if _, err := admin(addr).ListDeadLetters(t.Context(), connect.NewRequest(&notifyv1.ListDeadLettersRequest{After: "x"})); reason(err) != notifyv1.Reason_REASON_INVALID {
 		t.Errorf("after: %v", err)
+	}
+}
+
+func TestDeadLettersAreCountedForMetrics(t *testing.T) {
+	s := newStage(t)
+	registry := prometheus.NewRegistry()
+	addr, _ := s.brokerWith(notifyd.Deps{Registerer: registry}, nil)
+	s.subscribe(s.client(addr), "orders", "stock")
+	gather := func(name string) (sum float64) {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == name {
+				for _, m := range f.Metric {
+					sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+				}
+			}
+		}
+		return sum
+	}
+	ids := s.reject(addr, "orders", "stock", 6)
+	s.until("they are counted", func() bool { return gather("notify_dead_letter_messages") == 6 })
+	s.change(admin(addr).PurgeDeadLetters, &notifyv1.ChangeDeadLettersRequest{Filter: &notifyv1.DeadLetterFilter{Ids: ids[:2]}})
+	s.change(admin(addr).RedriveDeadLetters, &notifyv1.ChangeDeadLettersRequest{Filter: &notifyv1.DeadLetterFilter{Ids: ids[2:3]}})
+	s.until("what left is not counted", func() bool { return gather("notify_dead_letter_messages") == 3 })
+	if total, redriven := gather("notify_dead_letters_total"), gather("notify_dead_letters_redriven_total"); total != 6 || redriven != 1 {
+		t.Errorf("%g made and %g redriven, want 6 and 1", total, redriven)
 	}
 }
