@@ -20,6 +20,7 @@ import (
 	"notifymirror/notifyd/egress"
 	"notifymirror/notifyd/message"
 	"notifymirror/notifyd/store"
+	"notifymirror/notifyd/webhook"
 )
 
 // stopPatience bounds a graceful stop; what is not settled by then is the next owner's.
@@ -40,6 +41,7 @@ type Broker struct {
 	ready    atomic.Bool
 	stopping chan struct{} // closed when streams have to end
 	routes   sync.Mutex    // one change of the route at a time
+	webhooks *webhooks
 }
 
 // New checks the configuration; it opens nothing. All problems are reported at once.
@@ -54,7 +56,7 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 	if deps.Registerer == nil {
 		deps.Registerer = prometheus.NewRegistry()
 	}
-	c := &core{cfg: cfg, log: deps.Logger, metrics: newMetrics(deps.Registerer), declared: &registry{},
+	c := &core{cfg: cfg, log: deps.Logger, metrics: newMetrics(deps.Registerer), declared: &registry{changed: make(chan struct{}, 1)},
 		commits:   newCommitGate(),
 		hub:       newHub(time.Duration(cfg.AckWait), newClock(time.Now())),
 		producers: newProducers(),
@@ -64,11 +66,17 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.callbacks = newCallbacks(egress.NewGuard(networks).Client(callbackTimeout, 4))
+	guard := egress.NewGuard(networks)
+	c.callbacks = newCallbacks(guard.Client(callbackTimeout, 4))
 	c.backlog = newBacklog()
 	deps.Registerer.MustRegister(newGroupCollector(c), c.backlog)
 	b := &Broker{core: c, version: deps.Version, memory: semaphore.NewWeighted(int64(cfg.PublishMemory)),
 		router: newRouter(), stores: newStoreSet(), stopping: make(chan struct{})}
+	ring, err := webhook.ParseRing(cfg.SecretKeys)
+	if err != nil {
+		return nil, fmt.Errorf("secret_keys: %w", err)
+	}
+	b.webhooks = newWebhooks(b, ring, guard.Client(webhook.MaxTimeout, webhookIdle))
 	c.decided, c.topic = b.decideAnywhere, b.findTopic
 	return b, nil
 }
@@ -121,17 +129,21 @@ func (b *Broker) serve(ctx context.Context, listener net.Listener, self store.Br
 		failed <- err
 		return fmt.Errorf("listen on %s: %w", b.cfg.Listen, err)
 	})
-	keep, stopKeeping := context.WithCancel(ctx)
+	keep, stopKeeping := context.WithCancel(work)
 	defer stopKeeping()
 	all.Go(func() error { b.forget(keep); return nil })
-	all.Go(func() error { b.becomeReady(keep); return nil })
+	all.Go(func() error { b.becomeReady(ctx); return nil })
+	all.Go(func() error { b.webhooks.run(work); return nil })
 	all.Go(func() error {
 		select {
 		case <-ctx.Done():
 		case <-failed:
-			stopKeeping()
 		}
 		b.ready.Store(false)
+		wait, cancel := context.WithTimeout(work, webhookPatience)
+		defer cancel()
+		b.webhooks.quiesce(wait)
+		stopKeeping()
 		return nil
 	})
 	var outboxes errgroup.Group

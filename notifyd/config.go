@@ -18,6 +18,7 @@ import (
 
 	"notifymirror/notifyd/egress"
 	"notifymirror/notifyd/message"
+	"notifymirror/notifyd/webhook"
 )
 
 // Config is the broker's configuration; the zero value of each field is its default.
@@ -71,6 +72,9 @@ type Config struct {
 	// EgressNetworks are networks (CIDR) beyond the public internet that callback URLs and
 	// webhooks may lead to. Default none: loopback, private and other special addresses are refused.
 	EgressNetworks []string `yaml:"egress_networks"`
+	// SecretKeys seal the secrets of webhooks in the store: ID:KEY, KEY being base64 of 32
+	// bytes. The first seals, all open. Default none: no webhook can be made.
+	SecretKeys []string `yaml:"secret_keys"`
 	// LeaseTime is how long a shard stays with an owner that does not renew. Default 6 s.
 	LeaseTime Duration `yaml:"lease_time"`
 }
@@ -211,6 +215,9 @@ func (c Config) check() (problems []error) {
 	}
 	if _, err := egress.ParseNetworks(c.EgressNetworks); err != nil {
 		bad("egress_networks", "%s", err)
+	}
+	if _, err := webhook.ParseRing(c.SecretKeys); err != nil {
+		bad("secret_keys", "%s", err)
 	}
 	if time.Duration(c.LeaseTime) < time.Second {
 		bad("lease_time", "%s is below 1s", time.Duration(c.LeaseTime))

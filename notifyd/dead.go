@@ -27,7 +27,7 @@ func (o *owner) nacked(f *flight, n *notifyv1.Nack) {
 	if s := n.GetReason(); s != "" {
 		x.err += ": " + s[:min(len(s), maxNackReason)]
 	}
-	o.fail(f, x)
+	o.failed(f, x)
 }
 
 // bury makes a dead letter of a delivery. err is empty when nothing was sent.

@@ -12,6 +12,7 @@
 //	insert    insert.go               one fenced transaction; COMMIT is the promise
 //	exchange  exchange.go             the registry names the groups that get it
 //	push      push.go, subscribe.go   one instance of each group, as far as its credit goes
+//	webhook   webhook.go              the same over HTTP: an endpoint is an instance of its group
 //	pace      pace.go, breaker.go,    a group that is down is left alone; one that is back catches
 //	          ramp.go                 up at a rate that grows while it takes it well
 //	settle    settle.go               outcomes become batched deletes or pending rows
@@ -24,6 +25,9 @@
 // rolled back; one that nobody decides is asked about (check.go) over the streams of its
 // producer group (producers.go, checkback.go) or at a URL (callback.go), later each time (checkdelay.go). An outbox row is
 // what an application inserts in a transaction of its own; the owner of shard 0 relays it (relay.go).
+//
+// webhook.go keeps a pusher (webhookpush.go) for each enabled endpoint of the registry; a pusher takes
+// deliveries as a stream does, has a goroutine for each request (webhooksend.go), and settles by the answer.
 //
 // A broker works on several stores: the main one, into which messages are published, and any
 // number whose only source is their outbox. stores.go opens them, side.go is what the parts
@@ -68,5 +72,7 @@
 //     to 10,000 a shard and topic, and never for more than a hundredth of the time.
 //   - The relay reads the outbox from the start every 50 ms: a row becomes visible when its
 //     transaction commits, which may be long after rows with a higher seq.
+//   - A stopping broker first waits for the answers of its webhooks, up to 5 s, and then hands over:
+//     nobody else could take them.
 //   - Settling waits for up to 200 ms so that deletes come in batches. Nobody waits for it.
 package notifyd

@@ -25,7 +25,8 @@ func traits(reason notifyv1.Reason) (code connect.Code, retryable bool) {
 	switch reason {
 	case notifyv1.Reason_REASON_INVALID, notifyv1.Reason_REASON_TOO_LARGE:
 		return connect.CodeInvalidArgument, false
-	case notifyv1.Reason_REASON_UNKNOWN_TOPIC, notifyv1.Reason_REASON_UNKNOWN_GROUP, notifyv1.Reason_REASON_UNKNOWN_HALF:
+	case notifyv1.Reason_REASON_UNKNOWN_TOPIC, notifyv1.Reason_REASON_UNKNOWN_GROUP, notifyv1.Reason_REASON_UNKNOWN_HALF,
+		notifyv1.Reason_REASON_UNKNOWN_WEBHOOK:
 		return connect.CodeNotFound, false
 	case notifyv1.Reason_REASON_NOT_YOURS:
 		return connect.CodePermissionDenied, false

@@ -39,7 +39,10 @@ func (v *view) topicsOf(group int32) []string {
 }
 
 // A registry is the broker's copy of the newest version it has seen.
-type registry struct{ current atomic.Pointer[view] }
+type registry struct {
+	current atomic.Pointer[view]
+	changed chan struct{} // of capacity 1, or nil: there is a newer one
+}
 
 func (r *registry) load() *view { return r.current.Load() }
 
@@ -47,7 +50,11 @@ func (r *registry) load() *view { return r.current.Load() }
 func (r *registry) offer(v *view) {
 	for {
 		old := r.current.Load()
-		if old != nil && old.Version >= v.Version || r.current.CompareAndSwap(old, v) {
+		if old != nil && old.Version >= v.Version {
+			return
+		}
+		if r.current.CompareAndSwap(old, v) {
+			wake(r.changed)
 			return
 		}
 	}

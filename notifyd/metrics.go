@@ -16,6 +16,7 @@ type metrics struct {
 	publishDuration *prometheus.HistogramVec
 	attempts        *prometheus.CounterVec   // topic, group, transport
 	failures        *prometheus.CounterVec   // topic, group, transport, reason
+	pushDuration    *prometheus.HistogramVec // transport
 	latency         *prometheus.HistogramVec // topic, group
 	deadLetters     *prometheus.CounterVec   // topic, group, reason
 	redriven        *prometheus.CounterVec   // topic, group
@@ -54,10 +55,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		publishDuration: histogram("notify_publish_duration_seconds", "From the call to the durable answer.", latencyBuckets, "kind"),
 		attempts:        counter("notify_push_attempts_total", "Delivery attempts that ended.", "topic", "group", "transport"),
 		failures:        counter("notify_push_failures_total", "Delivery attempts that ended without an acknowledgement.", "topic", "group", "transport", "reason"),
+		pushDuration:    histogram("notify_push_duration_seconds", "From the push of a delivery to the end of the attempt.", latencyBuckets, "transport"),
 		latency:         histogram("notify_delivery_latency_seconds", "From the store taking the message to its acknowledgement.", latencyBuckets, "topic", "group"),
 		deadLetters:     counter("notify_dead_letters_total", "Deliveries that became dead letters.", "topic", "group", "reason"),
 		redriven:        counter("notify_dead_letters_redriven_total", "Dead letters that an operator had delivered again.", "topic", "group"),
-		subscribers:     gauge("notify_subscribers_connected", "Live streams of consumers.", "group", "transport"),
+		subscribers:     gauge("notify_subscribers_connected", "Live streams of consumers, and enabled webhooks.", "group", "transport"),
 		shardOwned:      gauge("notify_shard_owned", "1 while this broker owns the shard.", "store", "shard"),
 		takeovers:       counter("notify_shard_takeovers_total", "Shards taken by this broker.", "store"),
 		finished:        counter("notify_transactions_finished_total", "Halves decided; manual: by an operator.", "topic", "outcome"),

@@ -1,6 +1,7 @@
 package notifyd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -256,11 +257,8 @@ func (o *owner) deferred(fs []*flight) {
 }
 
 // failed implements source.
-func (o *owner) failed(f *flight, reason string) { o.fail(f, failure{err: reason}) }
-
-// fail notes an attempt that ended without an acknowledgement.
-func (o *owner) fail(f *flight, x failure) {
-	o.ended(f, x.err)
+func (o *owner) failed(f *flight, x failure) {
+	o.ended(f, cmp.Or(x.kind, kindNack))
 	o.heard(f, endingOf(x), x.err)
 	next, dead := o.core.retry.next(o.clock.now(), f.ageFrom(), f.attempt, x, retrySeed(f.msg.ID, f.group, f.attempt))
 	if dead == "" && f.outlives(next) {
@@ -289,22 +287,18 @@ const (
 	failedStreamEnded = "stream ended"
 )
 
-// ended counts an attempt that is over; failure is empty when it was acknowledged.
-func (o *owner) ended(f *flight, failure string) {
+// ended counts an attempt that is over. kind says why it failed, as metrics have it; empty: it
+// was acknowledged.
+func (o *owner) ended(f *flight, kind string) {
 	group := o.registry.load().GroupNames[f.group]
 	o.metrics.attempts.WithLabelValues(f.msg.Topic, group, f.inst.transport).Inc()
-	reason := "nack"
-	switch failure {
-	case "":
-		o.heard(f, alive, "")
-		o.metrics.latency.WithLabelValues(f.msg.Topic, group).Observe(float64(o.clock.now()-f.msg.BornAt) / 1e6)
+	o.metrics.pushDuration.WithLabelValues(f.inst.transport).Observe(float64(o.hub.clock.now()-f.deadline+f.wait) / 1e6)
+	if kind != "" {
+		o.metrics.failures.WithLabelValues(f.msg.Topic, group, f.inst.transport, kind).Inc()
 		return
-	case failedNoAck:
-		reason = "timeout"
-	case failedStreamEnded:
-		reason = "connect"
 	}
-	o.metrics.failures.WithLabelValues(f.msg.Topic, group, f.inst.transport, reason).Inc()
+	o.heard(f, alive, "")
+	o.metrics.latency.WithLabelValues(f.msg.Topic, group).Observe(float64(o.clock.now()-f.msg.BornAt) / 1e6)
 }
 
 // ack notes that a group is done with a message. It reports false when the message was not

@@ -1,5 +1,7 @@
 package notifyd
 
+import "slices"
+
 // reserve lets up to most retries be read and offered, and returns how many. While the group is
 // down that is one now and then. Otherwise its ramp paces them, and a quarter of the group's
 // credit stays free for first attempts.
@@ -86,11 +88,14 @@ func (g *pushGroup) isDown() bool {
 	return g.breaker.open
 }
 
+// unheard are the kinds of failures after which nobody has said a word about the message.
+var unheard = [...]string{kindTimeout, kindConnect, kindTLS, kindBlocked, kindBroken}
+
 func endingOf(x failure) ending {
 	switch {
 	case x.reject:
 		return alive
-	case x.err == failedNoAck || x.err == failedStreamEnded:
+	case slices.Contains(unheard[:], x.kind):
 		return lost
 	}
 	return refused

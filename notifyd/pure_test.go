@@ -233,7 +233,7 @@ func (s *ledgerless) deferred(fs []*flight) {
 	}
 }
 
-func (s *ledgerless) failed(f *flight, reason string) { s.note(f, reason) }
+func (s *ledgerless) failed(f *flight, x failure) { s.note(f, x.err) }
 
 // Whatever consumers do, every delivery offered ends once, or waits, or is in flight at an
 // instance that had the credit for it.

@@ -23,7 +23,7 @@ type source interface {
 	// the stream ended before.
 	deferred(ds []*flight)
 	// failed tells that a pushed delivery ended without an acknowledgement.
-	failed(f *flight, reason string)
+	failed(f *flight, x failure)
 }
 
 // A flight is one attempt of one delivery, from the group's queue to its outcome.
@@ -151,7 +151,7 @@ func (g *pushGroup) detach(inst *instance) {
 	}
 	g.mu.Unlock()
 	for _, f := range lost {
-		f.from.failed(f, failedStreamEnded)
+		f.from.failed(f, failure{err: failedStreamEnded, kind: kindConnect})
 	}
 	deferAll(waiting)
 	g.pump()
@@ -359,7 +359,7 @@ func (g *pushGroup) expire(settleAfter int64) {
 	}
 	g.mu.Unlock()
 	for _, f := range late {
-		f.from.failed(f, failedNoAck)
+		f.from.failed(f, failure{err: failedNoAck, kind: kindTimeout})
 	}
 	deferAll(unsent)
 	if len(late)+len(unsent) > 0 {

@@ -20,9 +20,20 @@ const (
 	deadExpired     = "expired"
 )
 
+// Kinds of failures, as metrics have them, beside those of package webhook.
+const (
+	kindNack    = "nack"
+	kindTimeout = "timeout"
+	kindConnect = "connect"
+	kindTLS     = "tls"
+	kindBlocked = "blocked_address"
+	kindBroken  = "broken"
+)
+
 // A failure is how an attempt ended without an acknowledgement.
 type failure struct {
 	err    string
+	kind   string        // as metrics have it; empty: nack
 	delay  time.Duration // instead of the backoff, when above 0
 	reject bool          // never again
 }

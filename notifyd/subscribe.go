@@ -170,20 +170,12 @@ func (c *consumer) receive(ctx context.Context) error {
 // cannot be settled here now.
 func (c *consumer) settle(req *notifyv1.SubscribeRequest) (refused [][]byte, err error) {
 	for _, raw := range req.GetAcks() {
-		t, o, err := c.b.settler(raw)
+		done, err := c.b.settleAck(raw)
 		if err != nil {
 			return nil, err
 		}
-		if o == nil {
+		if !done {
 			refused = append(refused, raw)
-			continue
-		}
-		f := c.b.hub.group(t.group).finish(flightKey{o, t.pos}, 0)
-		switch {
-		case !o.ack(t.pos, t.group): // taken over just now, and not read yet: later
-			refused = append(refused, raw)
-		case f != nil:
-			o.ended(f, "")
 		}
 	}
 	for _, n := range req.GetNacks() {
@@ -202,6 +194,23 @@ func (c *consumer) settle(req *notifyv1.SubscribeRequest) (refused [][]byte, err
 	c.group.pump()
 	c.b.wakeReaders()
 	return refused, nil
+}
+
+// settleAck settles the delivery of a token. It reports false when that cannot be done here
+// now: the shard is another broker's, or was taken over just now and the message is not read yet.
+func (b *Broker) settleAck(raw []byte) (done bool, err error) {
+	t, o, err := b.settler(raw)
+	if err != nil || o == nil {
+		return false, err
+	}
+	f := b.hub.group(t.group).finish(flightKey{o, t.pos}, 0)
+	if !o.ack(t.pos, t.group) {
+		return false, nil
+	}
+	if f != nil {
+		o.ended(f, "")
+	}
+	return true, nil
 }
 
 // settler finds the owner of a token's shard; nil when it is not here.

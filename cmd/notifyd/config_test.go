@@ -51,7 +51,7 @@ func TestReferenceConfigurationLoadsAndHoldsEveryKey(t *testing.T) {
 		RetryMax: notifyd.Duration(notifyd.DefaultRetryMax), DedupWindow: notifyd.Duration(notifyd.DefaultDedupWindow),
 		CheckAfter: notifyd.Duration(notifyd.DefaultCheckAfter), CheckMax: notifyd.Duration(notifyd.DefaultCheckMax),
 		CheckBudget: notifyd.DefaultCheckBudget,
-		MaxAttempts: notifyd.DefaultMaxAttempts, RedriveRate: notifyd.DefaultRedriveRate, EgressNetworks: []string{},
+		MaxAttempts: notifyd.DefaultMaxAttempts, RedriveRate: notifyd.DefaultRedriveRate, EgressNetworks: []string{}, SecretKeys: []string{},
 		LeaseTime: notifyd.Duration(notifyd.DefaultLeaseTime),
 	}
 	if !reflect.DeepEqual(c.Broker, defaults) {

@@ -23,6 +23,10 @@ var (
 	ErrCollides = errors.New(`"." and "_" are one to Kafka`)
 	// ErrNoTopic is returned when a topic is not declared.
 	ErrNoTopic = errors.New("topic is not declared")
+	// ErrNoGroup is returned when a group is not declared.
+	ErrNoGroup = errors.New("group is not declared")
+	// ErrNoEndpoint is returned when a group is not pushed to over HTTP.
+	ErrNoEndpoint = errors.New("group has no webhook")
 	// ErrForeign is returned when a store belongs to another registry.
 	ErrForeign = errors.New("a store serves one cluster; give this one a schema of its own")
 	// ErrBusy is returned when a registry change could not get the epoch rows: a writer holds one.

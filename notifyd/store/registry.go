@@ -16,7 +16,8 @@ type Registry struct {
 	Topics        map[string]Topic
 	Groups        map[string]Group
 	GroupNames    map[int32]string
-	Subscriptions []Subscription // by topic, then group id
+	Subscriptions []Subscription     // by topic, then group id
+	Endpoints     map[int32]Endpoint // by group id; only the main store's are read
 }
 
 // Topic is a declared topic.
@@ -56,12 +57,12 @@ func (s *Store) Registry(ctx context.Context) (*Registry, error) {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
 	defer tx.Rollback()
-	r := &Registry{Topics: map[string]Topic{}, Groups: map[string]Group{}, GroupNames: map[int32]string{}}
+	r := &Registry{Topics: map[string]Topic{}, Groups: map[string]Group{}, GroupNames: map[int32]string{}, Endpoints: map[int32]Endpoint{}}
 	// The first read fixes the snapshot for all of them.
 	if err := tx.QueryRowContext(ctx, "SELECT MAX(registry_version) FROM epoch").Scan(&r.Version); err != nil {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
-	for _, read := range []func(context.Context, *sql.Tx) error{r.readTopics, r.readGroups, r.readSubscriptions} {
+	for _, read := range []func(context.Context, *sql.Tx) error{r.readTopics, r.readGroups, r.readSubscriptions, r.readEndpoints} {
 		if err := read(ctx, tx); err != nil {
 			return nil, fmt.Errorf("registry: %w", err)
 		}

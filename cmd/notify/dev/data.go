@@ -26,6 +26,8 @@ type data struct {
 	kafka *kafka.Kafka
 	store schema.Info
 	dsn   string
+	// secretKey seals the secrets of webhooks.
+	secretKey string
 }
 
 // startData starts both and installs the schema. On an error nothing runs.
@@ -49,6 +51,9 @@ func startData(ctx context.Context, dir string, server embedded.Server, p ports,
 	})
 	if err := both.Wait(); err != nil {
 		return nil, err
+	}
+	if d.secretKey, err = keptKey(filepath.Join(dir, "webhook.key")); err != nil {
+		return nil, fmt.Errorf("key for the secrets of webhooks: %w", err)
 	}
 	d.dsn = d.db.DSN(schemaName)
 	d.store, err = migrate.Migrate(ctx, d.dsn, migrate.Options{Logger: logger})

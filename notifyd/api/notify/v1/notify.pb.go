@@ -114,6 +114,8 @@ const (
 	Reason_REASON_DECIDED_OTHERWISE Reason = 14
 	// The half is another producer group's.
 	Reason_REASON_NOT_YOURS Reason = 15
+	// The group has no webhook.
+	Reason_REASON_UNKNOWN_WEBHOOK Reason = 16
 )
 
 // Enum value maps for Reason.
@@ -135,6 +137,7 @@ var (
 		13: "REASON_UNKNOWN_HALF",
 		14: "REASON_DECIDED_OTHERWISE",
 		15: "REASON_NOT_YOURS",
+		16: "REASON_UNKNOWN_WEBHOOK",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":       0,
@@ -153,6 +156,7 @@ var (
 		"REASON_UNKNOWN_HALF":      13,
 		"REASON_DECIDED_OTHERWISE": 14,
 		"REASON_NOT_YOURS":         15,
+		"REASON_UNKNOWN_WEBHOOK":   16,
 	}
 )
 
@@ -2734,6 +2738,1057 @@ func (x *GetGroupResponse) GetGroup() *Group {
 	return nil
 }
 
+// Webhook is where a group's messages are pushed to by HTTP: CloudEvents 1.0 in binary mode,
+// signed as Standard Webhooks has it. It is an instance of its group at every broker, beside
+// those that are streams.
+type Webhook struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// http or https, at most 1,000 bytes, without user, password and fragment.
+	Url string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
+	// Requests under way at once from one broker, 1 to 1,000.
+	Concurrency uint32 `protobuf:"varint,3,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
+	// The whole time of one attempt, from the dial to the end of the answer: 100 ms to 1 min.
+	TimeoutMs      uint32 `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	Disabled       bool   `protobuf:"varint,5,opt,name=disabled,proto3" json:"disabled,omitempty"`
+	DisabledReason string `protobuf:"bytes,6,opt,name=disabled_reason,json=disabledReason,proto3" json:"disabled_reason,omitempty"`
+	DisabledAtUs   int64  `protobuf:"varint,7,opt,name=disabled_at_us,json=disabledAtUs,proto3" json:"disabled_at_us,omitempty"`
+	CreatedAtUs    int64  `protobuf:"varint,8,opt,name=created_at_us,json=createdAtUs,proto3" json:"created_at_us,omitempty"`
+	ChangedAtUs    int64  `protobuf:"varint,9,opt,name=changed_at_us,json=changedAtUs,proto3" json:"changed_at_us,omitempty"`
+	// The newest first. The secrets themselves are never shown again.
+	Secrets []*WebhookSecret `protobuf:"bytes,10,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	// Why the answering broker cannot push to it.
+	Problem string `protobuf:"bytes,11,opt,name=problem,proto3" json:"problem,omitempty"`
+	// Requests under way from the answering broker.
+	InFlight uint32 `protobuf:"varint,12,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	// Until when the answering broker sends nothing, because the receiver asked for it.
+	PausedUntilUs int64 `protobuf:"varint,13,opt,name=paused_until_us,json=pausedUntilUs,proto3" json:"paused_until_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Webhook) Reset() {
+	*x = Webhook{}
+	mi := &file_notify_v1_notify_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Webhook) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Webhook) ProtoMessage() {}
+
+func (x *Webhook) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Webhook.ProtoReflect.Descriptor instead.
+func (*Webhook) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *Webhook) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *Webhook) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *Webhook) GetConcurrency() uint32 {
+	if x != nil {
+		return x.Concurrency
+	}
+	return 0
+}
+
+func (x *Webhook) GetTimeoutMs() uint32 {
+	if x != nil {
+		return x.TimeoutMs
+	}
+	return 0
+}
+
+func (x *Webhook) GetDisabled() bool {
+	if x != nil {
+		return x.Disabled
+	}
+	return false
+}
+
+func (x *Webhook) GetDisabledReason() string {
+	if x != nil {
+		return x.DisabledReason
+	}
+	return ""
+}
+
+func (x *Webhook) GetDisabledAtUs() int64 {
+	if x != nil {
+		return x.DisabledAtUs
+	}
+	return 0
+}
+
+func (x *Webhook) GetCreatedAtUs() int64 {
+	if x != nil {
+		return x.CreatedAtUs
+	}
+	return 0
+}
+
+func (x *Webhook) GetChangedAtUs() int64 {
+	if x != nil {
+		return x.ChangedAtUs
+	}
+	return 0
+}
+
+func (x *Webhook) GetSecrets() []*WebhookSecret {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
+}
+
+func (x *Webhook) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *Webhook) GetInFlight() uint32 {
+	if x != nil {
+		return x.InFlight
+	}
+	return 0
+}
+
+func (x *Webhook) GetPausedUntilUs() int64 {
+	if x != nil {
+		return x.PausedUntilUs
+	}
+	return 0
+}
+
+type WebhookSecret struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id of the key that it is sealed with.
+	KeyId       string `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
+	CreatedAtUs int64  `protobuf:"varint,2,opt,name=created_at_us,json=createdAtUs,proto3" json:"created_at_us,omitempty"`
+	// When it stops signing; 0: it does not.
+	UntilUs       int64 `protobuf:"varint,3,opt,name=until_us,json=untilUs,proto3" json:"until_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WebhookSecret) Reset() {
+	*x = WebhookSecret{}
+	mi := &file_notify_v1_notify_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WebhookSecret) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WebhookSecret) ProtoMessage() {}
+
+func (x *WebhookSecret) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WebhookSecret.ProtoReflect.Descriptor instead.
+func (*WebhookSecret) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *WebhookSecret) GetKeyId() string {
+	if x != nil {
+		return x.KeyId
+	}
+	return ""
+}
+
+func (x *WebhookSecret) GetCreatedAtUs() int64 {
+	if x != nil {
+		return x.CreatedAtUs
+	}
+	return 0
+}
+
+func (x *WebhookSecret) GetUntilUs() int64 {
+	if x != nil {
+		return x.UntilUs
+	}
+	return 0
+}
+
+type SetWebhookRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// Needed for a new webhook. What is empty or 0 stays as it is; in a new one it is the
+	// default: 10 requests at once, 15 s.
+	Url         string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
+	Concurrency uint32 `protobuf:"varint,3,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
+	TimeoutMs   uint32 `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	// whsec_ and base64 of 24 to 64 bytes, for a new webhook only. Empty: the broker makes one.
+	Secret        string `protobuf:"bytes,5,opt,name=secret,proto3" json:"secret,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetWebhookRequest) Reset() {
+	*x = SetWebhookRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetWebhookRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetWebhookRequest) ProtoMessage() {}
+
+func (x *SetWebhookRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetWebhookRequest.ProtoReflect.Descriptor instead.
+func (*SetWebhookRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *SetWebhookRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *SetWebhookRequest) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *SetWebhookRequest) GetConcurrency() uint32 {
+	if x != nil {
+		return x.Concurrency
+	}
+	return 0
+}
+
+func (x *SetWebhookRequest) GetTimeoutMs() uint32 {
+	if x != nil {
+		return x.TimeoutMs
+	}
+	return 0
+}
+
+func (x *SetWebhookRequest) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+type SetWebhookResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Webhook *Webhook               `protobuf:"bytes,1,opt,name=webhook,proto3" json:"webhook,omitempty"`
+	// The secret that the broker made. It is not shown again.
+	Secret        string `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetWebhookResponse) Reset() {
+	*x = SetWebhookResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetWebhookResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetWebhookResponse) ProtoMessage() {}
+
+func (x *SetWebhookResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetWebhookResponse.ProtoReflect.Descriptor instead.
+func (*SetWebhookResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *SetWebhookResponse) GetWebhook() *Webhook {
+	if x != nil {
+		return x.Webhook
+	}
+	return nil
+}
+
+func (x *SetWebhookResponse) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+type ListWebhooksRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Resume behind this group.
+	After string `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
+	// At most this many; 0 means 500.
+	Limit         uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWebhooksRequest) Reset() {
+	*x = ListWebhooksRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWebhooksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWebhooksRequest) ProtoMessage() {}
+
+func (x *ListWebhooksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWebhooksRequest.ProtoReflect.Descriptor instead.
+func (*ListWebhooksRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *ListWebhooksRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ListWebhooksRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ListWebhooksResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Webhooks      []*Webhook             `protobuf:"bytes,1,rep,name=webhooks,proto3" json:"webhooks,omitempty"`
+	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWebhooksResponse) Reset() {
+	*x = ListWebhooksResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWebhooksResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWebhooksResponse) ProtoMessage() {}
+
+func (x *ListWebhooksResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWebhooksResponse.ProtoReflect.Descriptor instead.
+func (*ListWebhooksResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *ListWebhooksResponse) GetWebhooks() []*Webhook {
+	if x != nil {
+		return x.Webhooks
+	}
+	return nil
+}
+
+func (x *ListWebhooksResponse) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+type GetWebhookRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetWebhookRequest) Reset() {
+	*x = GetWebhookRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetWebhookRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetWebhookRequest) ProtoMessage() {}
+
+func (x *GetWebhookRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetWebhookRequest.ProtoReflect.Descriptor instead.
+func (*GetWebhookRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *GetWebhookRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+type GetWebhookResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Webhook       *Webhook               `protobuf:"bytes,1,opt,name=webhook,proto3" json:"webhook,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetWebhookResponse) Reset() {
+	*x = GetWebhookResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetWebhookResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetWebhookResponse) ProtoMessage() {}
+
+func (x *GetWebhookResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetWebhookResponse.ProtoReflect.Descriptor instead.
+func (*GetWebhookResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *GetWebhookResponse) GetWebhook() *Webhook {
+	if x != nil {
+		return x.Webhook
+	}
+	return nil
+}
+
+type RotateWebhookRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// As in SetWebhookRequest.
+	Secret string `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	// How long the old secret goes on signing; unset: 24 h; 0: it ends at once. At most 30 days.
+	KeepMs *uint32 `protobuf:"varint,3,opt,name=keep_ms,json=keepMs,proto3,oneof" json:"keep_ms,omitempty"`
+	// Rotate although two secrets sign now: the older of them ends at once.
+	Force         bool `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateWebhookRequest) Reset() {
+	*x = RotateWebhookRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateWebhookRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateWebhookRequest) ProtoMessage() {}
+
+func (x *RotateWebhookRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateWebhookRequest.ProtoReflect.Descriptor instead.
+func (*RotateWebhookRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *RotateWebhookRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *RotateWebhookRequest) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+func (x *RotateWebhookRequest) GetKeepMs() uint32 {
+	if x != nil && x.KeepMs != nil {
+		return *x.KeepMs
+	}
+	return 0
+}
+
+func (x *RotateWebhookRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type RotateWebhookResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Webhook *Webhook               `protobuf:"bytes,1,opt,name=webhook,proto3" json:"webhook,omitempty"`
+	// The secret that the broker made. It is not shown again.
+	Secret        string `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateWebhookResponse) Reset() {
+	*x = RotateWebhookResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateWebhookResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateWebhookResponse) ProtoMessage() {}
+
+func (x *RotateWebhookResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateWebhookResponse.ProtoReflect.Descriptor instead.
+func (*RotateWebhookResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *RotateWebhookResponse) GetWebhook() *Webhook {
+	if x != nil {
+		return x.Webhook
+	}
+	return nil
+}
+
+func (x *RotateWebhookResponse) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+type EnableWebhookRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnableWebhookRequest) Reset() {
+	*x = EnableWebhookRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnableWebhookRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnableWebhookRequest) ProtoMessage() {}
+
+func (x *EnableWebhookRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnableWebhookRequest.ProtoReflect.Descriptor instead.
+func (*EnableWebhookRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *EnableWebhookRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+type EnableWebhookResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Webhook       *Webhook               `protobuf:"bytes,1,opt,name=webhook,proto3" json:"webhook,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnableWebhookResponse) Reset() {
+	*x = EnableWebhookResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnableWebhookResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnableWebhookResponse) ProtoMessage() {}
+
+func (x *EnableWebhookResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnableWebhookResponse.ProtoReflect.Descriptor instead.
+func (*EnableWebhookResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *EnableWebhookResponse) GetWebhook() *Webhook {
+	if x != nil {
+		return x.Webhook
+	}
+	return nil
+}
+
+type DisableWebhookRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// Shown in listings; at most 1,000 bytes.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DisableWebhookRequest) Reset() {
+	*x = DisableWebhookRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DisableWebhookRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DisableWebhookRequest) ProtoMessage() {}
+
+func (x *DisableWebhookRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DisableWebhookRequest.ProtoReflect.Descriptor instead.
+func (*DisableWebhookRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *DisableWebhookRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *DisableWebhookRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type DisableWebhookResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Webhook       *Webhook               `protobuf:"bytes,1,opt,name=webhook,proto3" json:"webhook,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DisableWebhookResponse) Reset() {
+	*x = DisableWebhookResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DisableWebhookResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DisableWebhookResponse) ProtoMessage() {}
+
+func (x *DisableWebhookResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DisableWebhookResponse.ProtoReflect.Descriptor instead.
+func (*DisableWebhookResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *DisableWebhookResponse) GetWebhook() *Webhook {
+	if x != nil {
+		return x.Webhook
+	}
+	return nil
+}
+
+type RemoveWebhookRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveWebhookRequest) Reset() {
+	*x = RemoveWebhookRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveWebhookRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveWebhookRequest) ProtoMessage() {}
+
+func (x *RemoveWebhookRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveWebhookRequest.ProtoReflect.Descriptor instead.
+func (*RemoveWebhookRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *RemoveWebhookRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+type RemoveWebhookResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveWebhookResponse) Reset() {
+	*x = RemoveWebhookResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveWebhookResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveWebhookResponse) ProtoMessage() {}
+
+func (x *RemoveWebhookResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveWebhookResponse.ProtoReflect.Descriptor instead.
+func (*RemoveWebhookResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{59}
+}
+
+type TestWebhookRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TestWebhookRequest) Reset() {
+	*x = TestWebhookRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TestWebhookRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TestWebhookRequest) ProtoMessage() {}
+
+func (x *TestWebhookRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TestWebhookRequest.ProtoReflect.Descriptor instead.
+func (*TestWebhookRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *TestWebhookRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+type TestWebhookResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The webhook-id that was sent.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Of the answer; 0: there was none.
+	Status uint32 `protobuf:"varint,2,opt,name=status,proto3" json:"status,omitempty"`
+	// True when a message would have been acknowledged.
+	Acknowledged bool `protobuf:"varint,3,opt,name=acknowledged,proto3" json:"acknowledged,omitempty"`
+	// What came back, and what it would mean for a message, in words.
+	Words         string `protobuf:"bytes,4,opt,name=words,proto3" json:"words,omitempty"`
+	DurationMs    uint32 `protobuf:"varint,5,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TestWebhookResponse) Reset() {
+	*x = TestWebhookResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TestWebhookResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TestWebhookResponse) ProtoMessage() {}
+
+func (x *TestWebhookResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TestWebhookResponse.ProtoReflect.Descriptor instead.
+func (*TestWebhookResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *TestWebhookResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *TestWebhookResponse) GetStatus() uint32 {
+	if x != nil {
+		return x.Status
+	}
+	return 0
+}
+
+func (x *TestWebhookResponse) GetAcknowledged() bool {
+	if x != nil {
+		return x.Acknowledged
+	}
+	return false
+}
+
+func (x *TestWebhookResponse) GetWords() string {
+	if x != nil {
+		return x.Words
+	}
+	return ""
+}
+
+func (x *TestWebhookResponse) GetDurationMs() uint32 {
+	if x != nil {
+		return x.DurationMs
+	}
+	return 0
+}
+
 type ListShardsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2742,7 +3797,7 @@ type ListShardsRequest struct {
 
 func (x *ListShardsRequest) Reset() {
 	*x = ListShardsRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[44]
+	mi := &file_notify_v1_notify_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2754,7 +3809,7 @@ func (x *ListShardsRequest) String() string {
 func (*ListShardsRequest) ProtoMessage() {}
 
 func (x *ListShardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[44]
+	mi := &file_notify_v1_notify_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2767,7 +3822,7 @@ func (x *ListShardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListShardsRequest.ProtoReflect.Descriptor instead.
 func (*ListShardsRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{44}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{62}
 }
 
 type ListShardsResponse struct {
@@ -2779,7 +3834,7 @@ type ListShardsResponse struct {
 
 func (x *ListShardsResponse) Reset() {
 	*x = ListShardsResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[45]
+	mi := &file_notify_v1_notify_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2791,7 +3846,7 @@ func (x *ListShardsResponse) String() string {
 func (*ListShardsResponse) ProtoMessage() {}
 
 func (x *ListShardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[45]
+	mi := &file_notify_v1_notify_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2804,7 +3859,7 @@ func (x *ListShardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListShardsResponse.ProtoReflect.Descriptor instead.
 func (*ListShardsResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{45}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ListShardsResponse) GetShards() []*Shard {
@@ -2829,7 +3884,7 @@ type Shard struct {
 
 func (x *Shard) Reset() {
 	*x = Shard{}
-	mi := &file_notify_v1_notify_proto_msgTypes[46]
+	mi := &file_notify_v1_notify_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2841,7 +3896,7 @@ func (x *Shard) String() string {
 func (*Shard) ProtoMessage() {}
 
 func (x *Shard) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[46]
+	mi := &file_notify_v1_notify_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2854,7 +3909,7 @@ func (x *Shard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shard.ProtoReflect.Descriptor instead.
 func (*Shard) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{46}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Shard) GetStore() string {
@@ -2921,7 +3976,7 @@ type Half struct {
 
 func (x *Half) Reset() {
 	*x = Half{}
-	mi := &file_notify_v1_notify_proto_msgTypes[47]
+	mi := &file_notify_v1_notify_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2933,7 +3988,7 @@ func (x *Half) String() string {
 func (*Half) ProtoMessage() {}
 
 func (x *Half) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[47]
+	mi := &file_notify_v1_notify_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2946,7 +4001,7 @@ func (x *Half) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Half.ProtoReflect.Descriptor instead.
 func (*Half) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{47}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Half) GetMessage() *Message {
@@ -3032,7 +4087,7 @@ type ListHalvesRequest struct {
 
 func (x *ListHalvesRequest) Reset() {
 	*x = ListHalvesRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[48]
+	mi := &file_notify_v1_notify_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3044,7 +4099,7 @@ func (x *ListHalvesRequest) String() string {
 func (*ListHalvesRequest) ProtoMessage() {}
 
 func (x *ListHalvesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[48]
+	mi := &file_notify_v1_notify_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3057,7 +4112,7 @@ func (x *ListHalvesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHalvesRequest.ProtoReflect.Descriptor instead.
 func (*ListHalvesRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{48}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ListHalvesRequest) GetParkedOnly() bool {
@@ -3091,7 +4146,7 @@ type ListHalvesResponse struct {
 
 func (x *ListHalvesResponse) Reset() {
 	*x = ListHalvesResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[49]
+	mi := &file_notify_v1_notify_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3103,7 +4158,7 @@ func (x *ListHalvesResponse) String() string {
 func (*ListHalvesResponse) ProtoMessage() {}
 
 func (x *ListHalvesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[49]
+	mi := &file_notify_v1_notify_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3116,7 +4171,7 @@ func (x *ListHalvesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHalvesResponse.ProtoReflect.Descriptor instead.
 func (*ListHalvesResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{49}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ListHalvesResponse) GetHalves() []*Half {
@@ -3142,7 +4197,7 @@ type GetHalfRequest struct {
 
 func (x *GetHalfRequest) Reset() {
 	*x = GetHalfRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[50]
+	mi := &file_notify_v1_notify_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3154,7 +4209,7 @@ func (x *GetHalfRequest) String() string {
 func (*GetHalfRequest) ProtoMessage() {}
 
 func (x *GetHalfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[50]
+	mi := &file_notify_v1_notify_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3167,7 +4222,7 @@ func (x *GetHalfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHalfRequest.ProtoReflect.Descriptor instead.
 func (*GetHalfRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{50}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *GetHalfRequest) GetId() string {
@@ -3186,7 +4241,7 @@ type GetHalfResponse struct {
 
 func (x *GetHalfResponse) Reset() {
 	*x = GetHalfResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[51]
+	mi := &file_notify_v1_notify_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3198,7 +4253,7 @@ func (x *GetHalfResponse) String() string {
 func (*GetHalfResponse) ProtoMessage() {}
 
 func (x *GetHalfResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[51]
+	mi := &file_notify_v1_notify_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3211,7 +4266,7 @@ func (x *GetHalfResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHalfResponse.ProtoReflect.Descriptor instead.
 func (*GetHalfResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{51}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *GetHalfResponse) GetHalf() *Half {
@@ -3230,7 +4285,7 @@ type CheckHalfRequest struct {
 
 func (x *CheckHalfRequest) Reset() {
 	*x = CheckHalfRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[52]
+	mi := &file_notify_v1_notify_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3242,7 +4297,7 @@ func (x *CheckHalfRequest) String() string {
 func (*CheckHalfRequest) ProtoMessage() {}
 
 func (x *CheckHalfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[52]
+	mi := &file_notify_v1_notify_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3255,7 +4310,7 @@ func (x *CheckHalfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckHalfRequest.ProtoReflect.Descriptor instead.
 func (*CheckHalfRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{52}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *CheckHalfRequest) GetId() string {
@@ -3276,7 +4331,7 @@ type CheckHalfResponse struct {
 
 func (x *CheckHalfResponse) Reset() {
 	*x = CheckHalfResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[53]
+	mi := &file_notify_v1_notify_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3288,7 +4343,7 @@ func (x *CheckHalfResponse) String() string {
 func (*CheckHalfResponse) ProtoMessage() {}
 
 func (x *CheckHalfResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[53]
+	mi := &file_notify_v1_notify_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3301,7 +4356,7 @@ func (x *CheckHalfResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckHalfResponse.ProtoReflect.Descriptor instead.
 func (*CheckHalfResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{53}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *CheckHalfResponse) GetHalf() *Half {
@@ -3328,7 +4383,7 @@ type DecideHalfRequest struct {
 
 func (x *DecideHalfRequest) Reset() {
 	*x = DecideHalfRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[54]
+	mi := &file_notify_v1_notify_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3340,7 +4395,7 @@ func (x *DecideHalfRequest) String() string {
 func (*DecideHalfRequest) ProtoMessage() {}
 
 func (x *DecideHalfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[54]
+	mi := &file_notify_v1_notify_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3353,7 +4408,7 @@ func (x *DecideHalfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideHalfRequest.ProtoReflect.Descriptor instead.
 func (*DecideHalfRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{54}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *DecideHalfRequest) GetId() string {
@@ -3379,7 +4434,7 @@ type DecideHalfResponse struct {
 
 func (x *DecideHalfResponse) Reset() {
 	*x = DecideHalfResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[55]
+	mi := &file_notify_v1_notify_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3391,7 +4446,7 @@ func (x *DecideHalfResponse) String() string {
 func (*DecideHalfResponse) ProtoMessage() {}
 
 func (x *DecideHalfResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[55]
+	mi := &file_notify_v1_notify_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3404,7 +4459,7 @@ func (x *DecideHalfResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideHalfResponse.ProtoReflect.Descriptor instead.
 func (*DecideHalfResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{55}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *DecideHalfResponse) GetRepeated() bool {
@@ -3429,7 +4484,7 @@ type Rejected struct {
 
 func (x *Rejected) Reset() {
 	*x = Rejected{}
-	mi := &file_notify_v1_notify_proto_msgTypes[56]
+	mi := &file_notify_v1_notify_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +4496,7 @@ func (x *Rejected) String() string {
 func (*Rejected) ProtoMessage() {}
 
 func (x *Rejected) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[56]
+	mi := &file_notify_v1_notify_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +4509,7 @@ func (x *Rejected) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejected.ProtoReflect.Descriptor instead.
 func (*Rejected) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{56}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Rejected) GetStore() string {
@@ -3510,7 +4565,7 @@ type ListRejectedRequest struct {
 
 func (x *ListRejectedRequest) Reset() {
 	*x = ListRejectedRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[57]
+	mi := &file_notify_v1_notify_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3522,7 +4577,7 @@ func (x *ListRejectedRequest) String() string {
 func (*ListRejectedRequest) ProtoMessage() {}
 
 func (x *ListRejectedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[57]
+	mi := &file_notify_v1_notify_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3535,7 +4590,7 @@ func (x *ListRejectedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRejectedRequest.ProtoReflect.Descriptor instead.
 func (*ListRejectedRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{57}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ListRejectedRequest) GetAfter() string {
@@ -3562,7 +4617,7 @@ type ListRejectedResponse struct {
 
 func (x *ListRejectedResponse) Reset() {
 	*x = ListRejectedResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[58]
+	mi := &file_notify_v1_notify_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3574,7 +4629,7 @@ func (x *ListRejectedResponse) String() string {
 func (*ListRejectedResponse) ProtoMessage() {}
 
 func (x *ListRejectedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[58]
+	mi := &file_notify_v1_notify_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3587,7 +4642,7 @@ func (x *ListRejectedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRejectedResponse.ProtoReflect.Descriptor instead.
 func (*ListRejectedResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{58}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ListRejectedResponse) GetRejected() []*Rejected {
@@ -3614,7 +4669,7 @@ type GetRejectedRequest struct {
 
 func (x *GetRejectedRequest) Reset() {
 	*x = GetRejectedRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[59]
+	mi := &file_notify_v1_notify_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3626,7 +4681,7 @@ func (x *GetRejectedRequest) String() string {
 func (*GetRejectedRequest) ProtoMessage() {}
 
 func (x *GetRejectedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[59]
+	mi := &file_notify_v1_notify_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3639,7 +4694,7 @@ func (x *GetRejectedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRejectedRequest.ProtoReflect.Descriptor instead.
 func (*GetRejectedRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{59}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *GetRejectedRequest) GetStore() string {
@@ -3665,7 +4720,7 @@ type GetRejectedResponse struct {
 
 func (x *GetRejectedResponse) Reset() {
 	*x = GetRejectedResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[60]
+	mi := &file_notify_v1_notify_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3677,7 +4732,7 @@ func (x *GetRejectedResponse) String() string {
 func (*GetRejectedResponse) ProtoMessage() {}
 
 func (x *GetRejectedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[60]
+	mi := &file_notify_v1_notify_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3690,7 +4745,7 @@ func (x *GetRejectedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRejectedResponse.ProtoReflect.Descriptor instead.
 func (*GetRejectedResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{60}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *GetRejectedResponse) GetRejected() *Rejected {
@@ -3710,7 +4765,7 @@ type ResubmitRejectedRequest struct {
 
 func (x *ResubmitRejectedRequest) Reset() {
 	*x = ResubmitRejectedRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[61]
+	mi := &file_notify_v1_notify_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3722,7 +4777,7 @@ func (x *ResubmitRejectedRequest) String() string {
 func (*ResubmitRejectedRequest) ProtoMessage() {}
 
 func (x *ResubmitRejectedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[61]
+	mi := &file_notify_v1_notify_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3735,7 +4790,7 @@ func (x *ResubmitRejectedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResubmitRejectedRequest.ProtoReflect.Descriptor instead.
 func (*ResubmitRejectedRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{61}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ResubmitRejectedRequest) GetStore() string {
@@ -3760,7 +4815,7 @@ type ResubmitRejectedResponse struct {
 
 func (x *ResubmitRejectedResponse) Reset() {
 	*x = ResubmitRejectedResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[62]
+	mi := &file_notify_v1_notify_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3772,7 +4827,7 @@ func (x *ResubmitRejectedResponse) String() string {
 func (*ResubmitRejectedResponse) ProtoMessage() {}
 
 func (x *ResubmitRejectedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[62]
+	mi := &file_notify_v1_notify_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3785,7 +4840,7 @@ func (x *ResubmitRejectedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResubmitRejectedResponse.ProtoReflect.Descriptor instead.
 func (*ResubmitRejectedResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{62}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{80}
 }
 
 type DeadLetter struct {
@@ -3806,7 +4861,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_notify_v1_notify_proto_msgTypes[63]
+	mi := &file_notify_v1_notify_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3818,7 +4873,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[63]
+	mi := &file_notify_v1_notify_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3831,7 +4886,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{63}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *DeadLetter) GetMessage() *Message {
@@ -3904,7 +4959,7 @@ type DeadLetterFilter struct {
 
 func (x *DeadLetterFilter) Reset() {
 	*x = DeadLetterFilter{}
-	mi := &file_notify_v1_notify_proto_msgTypes[64]
+	mi := &file_notify_v1_notify_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3916,7 +4971,7 @@ func (x *DeadLetterFilter) String() string {
 func (*DeadLetterFilter) ProtoMessage() {}
 
 func (x *DeadLetterFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[64]
+	mi := &file_notify_v1_notify_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3929,7 +4984,7 @@ func (x *DeadLetterFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetterFilter.ProtoReflect.Descriptor instead.
 func (*DeadLetterFilter) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{64}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *DeadLetterFilter) GetGroup() string {
@@ -3976,7 +5031,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[65]
+	mi := &file_notify_v1_notify_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3988,7 +5043,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[65]
+	mi := &file_notify_v1_notify_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4001,7 +5056,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{65}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ListDeadLettersRequest) GetFilter() *DeadLetterFilter {
@@ -4042,7 +5097,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[66]
+	mi := &file_notify_v1_notify_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4054,7 +5109,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[66]
+	mi := &file_notify_v1_notify_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4067,7 +5122,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{66}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
@@ -4102,7 +5157,7 @@ type ChangeDeadLettersRequest struct {
 
 func (x *ChangeDeadLettersRequest) Reset() {
 	*x = ChangeDeadLettersRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[67]
+	mi := &file_notify_v1_notify_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4114,7 +5169,7 @@ func (x *ChangeDeadLettersRequest) String() string {
 func (*ChangeDeadLettersRequest) ProtoMessage() {}
 
 func (x *ChangeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[67]
+	mi := &file_notify_v1_notify_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4127,7 +5182,7 @@ func (x *ChangeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ChangeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{67}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *ChangeDeadLettersRequest) GetFilter() *DeadLetterFilter {
@@ -4180,7 +5235,7 @@ type ChangeDeadLettersResponse struct {
 
 func (x *ChangeDeadLettersResponse) Reset() {
 	*x = ChangeDeadLettersResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[68]
+	mi := &file_notify_v1_notify_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4192,7 +5247,7 @@ func (x *ChangeDeadLettersResponse) String() string {
 func (*ChangeDeadLettersResponse) ProtoMessage() {}
 
 func (x *ChangeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[68]
+	mi := &file_notify_v1_notify_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4205,7 +5260,7 @@ func (x *ChangeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ChangeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{68}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *ChangeDeadLettersResponse) GetChanged() uint64 {
@@ -4253,7 +5308,7 @@ type ShardOutcome struct {
 
 func (x *ShardOutcome) Reset() {
 	*x = ShardOutcome{}
-	mi := &file_notify_v1_notify_proto_msgTypes[69]
+	mi := &file_notify_v1_notify_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4265,7 +5320,7 @@ func (x *ShardOutcome) String() string {
 func (*ShardOutcome) ProtoMessage() {}
 
 func (x *ShardOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[69]
+	mi := &file_notify_v1_notify_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4278,7 +5333,7 @@ func (x *ShardOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardOutcome.ProtoReflect.Descriptor instead.
 func (*ShardOutcome) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{69}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ShardOutcome) GetStore() string {
@@ -4348,7 +5403,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_notify_v1_notify_proto_msgTypes[70]
+	mi := &file_notify_v1_notify_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4360,7 +5415,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[70]
+	mi := &file_notify_v1_notify_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4373,7 +5428,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{70}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *ErrorDetail) GetReason() Reason {
@@ -4593,7 +5648,78 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x0fGetGroupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\":\n" +
 	"\x10GetGroupResponse\x12&\n" +
-	"\x05group\x18\x01 \x01(\v2\x10.notify.v1.GroupR\x05group\"\x13\n" +
+	"\x05group\x18\x01 \x01(\v2\x10.notify.v1.GroupR\x05group\"\xb8\x03\n" +
+	"\aWebhook\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x10\n" +
+	"\x03url\x18\x02 \x01(\tR\x03url\x12 \n" +
+	"\vconcurrency\x18\x03 \x01(\rR\vconcurrency\x12\x1d\n" +
+	"\n" +
+	"timeout_ms\x18\x04 \x01(\rR\ttimeoutMs\x12\x1a\n" +
+	"\bdisabled\x18\x05 \x01(\bR\bdisabled\x12'\n" +
+	"\x0fdisabled_reason\x18\x06 \x01(\tR\x0edisabledReason\x12$\n" +
+	"\x0edisabled_at_us\x18\a \x01(\x03R\fdisabledAtUs\x12\"\n" +
+	"\rcreated_at_us\x18\b \x01(\x03R\vcreatedAtUs\x12\"\n" +
+	"\rchanged_at_us\x18\t \x01(\x03R\vchangedAtUs\x122\n" +
+	"\asecrets\x18\n" +
+	" \x03(\v2\x18.notify.v1.WebhookSecretR\asecrets\x12\x18\n" +
+	"\aproblem\x18\v \x01(\tR\aproblem\x12\x1b\n" +
+	"\tin_flight\x18\f \x01(\rR\binFlight\x12&\n" +
+	"\x0fpaused_until_us\x18\r \x01(\x03R\rpausedUntilUs\"e\n" +
+	"\rWebhookSecret\x12\x15\n" +
+	"\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\"\n" +
+	"\rcreated_at_us\x18\x02 \x01(\x03R\vcreatedAtUs\x12\x19\n" +
+	"\buntil_us\x18\x03 \x01(\x03R\auntilUs\"\x94\x01\n" +
+	"\x11SetWebhookRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x10\n" +
+	"\x03url\x18\x02 \x01(\tR\x03url\x12 \n" +
+	"\vconcurrency\x18\x03 \x01(\rR\vconcurrency\x12\x1d\n" +
+	"\n" +
+	"timeout_ms\x18\x04 \x01(\rR\ttimeoutMs\x12\x16\n" +
+	"\x06secret\x18\x05 \x01(\tR\x06secret\"Z\n" +
+	"\x12SetWebhookResponse\x12,\n" +
+	"\awebhook\x18\x01 \x01(\v2\x12.notify.v1.WebhookR\awebhook\x12\x16\n" +
+	"\x06secret\x18\x02 \x01(\tR\x06secret\"A\n" +
+	"\x13ListWebhooksRequest\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\"Z\n" +
+	"\x14ListWebhooksResponse\x12.\n" +
+	"\bwebhooks\x18\x01 \x03(\v2\x12.notify.v1.WebhookR\bwebhooks\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\")\n" +
+	"\x11GetWebhookRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\"B\n" +
+	"\x12GetWebhookResponse\x12,\n" +
+	"\awebhook\x18\x01 \x01(\v2\x12.notify.v1.WebhookR\awebhook\"\x84\x01\n" +
+	"\x14RotateWebhookRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x16\n" +
+	"\x06secret\x18\x02 \x01(\tR\x06secret\x12\x1c\n" +
+	"\akeep_ms\x18\x03 \x01(\rH\x00R\x06keepMs\x88\x01\x01\x12\x14\n" +
+	"\x05force\x18\x04 \x01(\bR\x05forceB\n" +
+	"\n" +
+	"\b_keep_ms\"]\n" +
+	"\x15RotateWebhookResponse\x12,\n" +
+	"\awebhook\x18\x01 \x01(\v2\x12.notify.v1.WebhookR\awebhook\x12\x16\n" +
+	"\x06secret\x18\x02 \x01(\tR\x06secret\",\n" +
+	"\x14EnableWebhookRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\"E\n" +
+	"\x15EnableWebhookResponse\x12,\n" +
+	"\awebhook\x18\x01 \x01(\v2\x12.notify.v1.WebhookR\awebhook\"E\n" +
+	"\x15DisableWebhookRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"F\n" +
+	"\x16DisableWebhookResponse\x12,\n" +
+	"\awebhook\x18\x01 \x01(\v2\x12.notify.v1.WebhookR\awebhook\",\n" +
+	"\x14RemoveWebhookRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\"\x17\n" +
+	"\x15RemoveWebhookResponse\"*\n" +
+	"\x12TestWebhookRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\"\x98\x01\n" +
+	"\x13TestWebhookResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06status\x18\x02 \x01(\rR\x06status\x12\"\n" +
+	"\facknowledged\x18\x03 \x01(\bR\facknowledged\x12\x14\n" +
+	"\x05words\x18\x04 \x01(\tR\x05words\x12\x1f\n" +
+	"\vduration_ms\x18\x05 \x01(\rR\n" +
+	"durationMs\"\x13\n" +
 	"\x11ListShardsRequest\">\n" +
 	"\x12ListShardsResponse\x12(\n" +
 	"\x06shards\x18\x01 \x03(\v2\x10.notify.v1.ShardR\x06shards\"\x8f\x01\n" +
@@ -4719,7 +5845,7 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x14DECISION_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fDECISION_COMMIT\x10\x01\x12\x15\n" +
 	"\x11DECISION_ROLLBACK\x10\x02\x12\x14\n" +
-	"\x10DECISION_UNKNOWN\x10\x03*\x8c\x03\n" +
+	"\x10DECISION_UNKNOWN\x10\x03*\xa8\x03\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\x01\x12\x14\n" +
@@ -4737,7 +5863,8 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x0fREASON_INTERNAL\x10\f\x12\x17\n" +
 	"\x13REASON_UNKNOWN_HALF\x10\r\x12\x1c\n" +
 	"\x18REASON_DECIDED_OTHERWISE\x10\x0e\x12\x14\n" +
-	"\x10REASON_NOT_YOURS\x10\x0f2\xcd\x04\n" +
+	"\x10REASON_NOT_YOURS\x10\x0f\x12\x1a\n" +
+	"\x16REASON_UNKNOWN_WEBHOOK\x10\x102\xcd\x04\n" +
 	"\tMessaging\x12@\n" +
 	"\aPublish\x12\x19.notify.v1.PublishRequest\x1a\x1a.notify.v1.PublishResponse\x12V\n" +
 	"\rPublishStream\x12\x1f.notify.v1.PublishStreamRequest\x1a .notify.v1.PublishStreamResponse(\x010\x01\x12J\n" +
@@ -4746,7 +5873,7 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x06Commit\x12\x18.notify.v1.DecideRequest\x1a\x19.notify.v1.DecideResponse\x12?\n" +
 	"\bRollback\x12\x18.notify.v1.DecideRequest\x1a\x19.notify.v1.DecideResponse\x12J\n" +
 	"\tCheckBack\x12\x1b.notify.v1.CheckBackRequest\x1a\x1c.notify.v1.CheckBackResponse(\x010\x01\x12L\n" +
-	"\vListBrokers\x12\x1d.notify.v1.ListBrokersRequest\x1a\x1e.notify.v1.ListBrokersResponse2\xfe\v\n" +
+	"\vListBrokers\x12\x1d.notify.v1.ListBrokersRequest\x1a\x1e.notify.v1.ListBrokersResponse2\x86\x11\n" +
 	"\x05Admin\x12L\n" +
 	"\vCreateTopic\x12\x1d.notify.v1.CreateTopicRequest\x1a\x1e.notify.v1.CreateTopicResponse\x12L\n" +
 	"\vUpdateTopic\x12\x1d.notify.v1.UpdateTopicRequest\x1a\x1e.notify.v1.UpdateTopicResponse\x12I\n" +
@@ -4760,6 +5887,16 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x11ListSubscriptions\x12#.notify.v1.ListSubscriptionsRequest\x1a$.notify.v1.ListSubscriptionsResponse\x12I\n" +
 	"\n" +
 	"ListShards\x12\x1c.notify.v1.ListShardsRequest\x1a\x1d.notify.v1.ListShardsResponse\x12I\n" +
+	"\n" +
+	"SetWebhook\x12\x1c.notify.v1.SetWebhookRequest\x1a\x1d.notify.v1.SetWebhookResponse\x12O\n" +
+	"\fListWebhooks\x12\x1e.notify.v1.ListWebhooksRequest\x1a\x1f.notify.v1.ListWebhooksResponse\x12I\n" +
+	"\n" +
+	"GetWebhook\x12\x1c.notify.v1.GetWebhookRequest\x1a\x1d.notify.v1.GetWebhookResponse\x12R\n" +
+	"\rRotateWebhook\x12\x1f.notify.v1.RotateWebhookRequest\x1a .notify.v1.RotateWebhookResponse\x12R\n" +
+	"\rEnableWebhook\x12\x1f.notify.v1.EnableWebhookRequest\x1a .notify.v1.EnableWebhookResponse\x12U\n" +
+	"\x0eDisableWebhook\x12 .notify.v1.DisableWebhookRequest\x1a!.notify.v1.DisableWebhookResponse\x12R\n" +
+	"\rRemoveWebhook\x12\x1f.notify.v1.RemoveWebhookRequest\x1a .notify.v1.RemoveWebhookResponse\x12L\n" +
+	"\vTestWebhook\x12\x1d.notify.v1.TestWebhookRequest\x1a\x1e.notify.v1.TestWebhookResponse\x12I\n" +
 	"\n" +
 	"ListHalves\x12\x1c.notify.v1.ListHalvesRequest\x1a\x1d.notify.v1.ListHalvesResponse\x12@\n" +
 	"\aGetHalf\x12\x19.notify.v1.GetHalfRequest\x1a\x1a.notify.v1.GetHalfResponse\x12F\n" +
@@ -4786,7 +5923,7 @@ func file_notify_v1_notify_proto_rawDescGZIP() []byte {
 }
 
 var file_notify_v1_notify_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_notify_v1_notify_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
+var file_notify_v1_notify_proto_msgTypes = make([]protoimpl.MessageInfo, 90)
 var file_notify_v1_notify_proto_goTypes = []any{
 	(Decision)(0),                     // 0: notify.v1.Decision
 	(Reason)(0),                       // 1: notify.v1.Reason
@@ -4834,41 +5971,59 @@ var file_notify_v1_notify_proto_goTypes = []any{
 	(*ListGroupsResponse)(nil),        // 43: notify.v1.ListGroupsResponse
 	(*GetGroupRequest)(nil),           // 44: notify.v1.GetGroupRequest
 	(*GetGroupResponse)(nil),          // 45: notify.v1.GetGroupResponse
-	(*ListShardsRequest)(nil),         // 46: notify.v1.ListShardsRequest
-	(*ListShardsResponse)(nil),        // 47: notify.v1.ListShardsResponse
-	(*Shard)(nil),                     // 48: notify.v1.Shard
-	(*Half)(nil),                      // 49: notify.v1.Half
-	(*ListHalvesRequest)(nil),         // 50: notify.v1.ListHalvesRequest
-	(*ListHalvesResponse)(nil),        // 51: notify.v1.ListHalvesResponse
-	(*GetHalfRequest)(nil),            // 52: notify.v1.GetHalfRequest
-	(*GetHalfResponse)(nil),           // 53: notify.v1.GetHalfResponse
-	(*CheckHalfRequest)(nil),          // 54: notify.v1.CheckHalfRequest
-	(*CheckHalfResponse)(nil),         // 55: notify.v1.CheckHalfResponse
-	(*DecideHalfRequest)(nil),         // 56: notify.v1.DecideHalfRequest
-	(*DecideHalfResponse)(nil),        // 57: notify.v1.DecideHalfResponse
-	(*Rejected)(nil),                  // 58: notify.v1.Rejected
-	(*ListRejectedRequest)(nil),       // 59: notify.v1.ListRejectedRequest
-	(*ListRejectedResponse)(nil),      // 60: notify.v1.ListRejectedResponse
-	(*GetRejectedRequest)(nil),        // 61: notify.v1.GetRejectedRequest
-	(*GetRejectedResponse)(nil),       // 62: notify.v1.GetRejectedResponse
-	(*ResubmitRejectedRequest)(nil),   // 63: notify.v1.ResubmitRejectedRequest
-	(*ResubmitRejectedResponse)(nil),  // 64: notify.v1.ResubmitRejectedResponse
-	(*DeadLetter)(nil),                // 65: notify.v1.DeadLetter
-	(*DeadLetterFilter)(nil),          // 66: notify.v1.DeadLetterFilter
-	(*ListDeadLettersRequest)(nil),    // 67: notify.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),   // 68: notify.v1.ListDeadLettersResponse
-	(*ChangeDeadLettersRequest)(nil),  // 69: notify.v1.ChangeDeadLettersRequest
-	(*ChangeDeadLettersResponse)(nil), // 70: notify.v1.ChangeDeadLettersResponse
-	(*ShardOutcome)(nil),              // 71: notify.v1.ShardOutcome
-	(*ErrorDetail)(nil),               // 72: notify.v1.ErrorDetail
-	nil,                               // 73: notify.v1.Message.HeadersEntry
+	(*Webhook)(nil),                   // 46: notify.v1.Webhook
+	(*WebhookSecret)(nil),             // 47: notify.v1.WebhookSecret
+	(*SetWebhookRequest)(nil),         // 48: notify.v1.SetWebhookRequest
+	(*SetWebhookResponse)(nil),        // 49: notify.v1.SetWebhookResponse
+	(*ListWebhooksRequest)(nil),       // 50: notify.v1.ListWebhooksRequest
+	(*ListWebhooksResponse)(nil),      // 51: notify.v1.ListWebhooksResponse
+	(*GetWebhookRequest)(nil),         // 52: notify.v1.GetWebhookRequest
+	(*GetWebhookResponse)(nil),        // 53: notify.v1.GetWebhookResponse
+	(*RotateWebhookRequest)(nil),      // 54: notify.v1.RotateWebhookRequest
+	(*RotateWebhookResponse)(nil),     // 55: notify.v1.RotateWebhookResponse
+	(*EnableWebhookRequest)(nil),      // 56: notify.v1.EnableWebhookRequest
+	(*EnableWebhookResponse)(nil),     // 57: notify.v1.EnableWebhookResponse
+	(*DisableWebhookRequest)(nil),     // 58: notify.v1.DisableWebhookRequest
+	(*DisableWebhookResponse)(nil),    // 59: notify.v1.DisableWebhookResponse
+	(*RemoveWebhookRequest)(nil),      // 60: notify.v1.RemoveWebhookRequest
+	(*RemoveWebhookResponse)(nil),     // 61: notify.v1.RemoveWebhookResponse
+	(*TestWebhookRequest)(nil),        // 62: notify.v1.TestWebhookRequest
+	(*TestWebhookResponse)(nil),       // 63: notify.v1.TestWebhookResponse
+	(*ListShardsRequest)(nil),         // 64: notify.v1.ListShardsRequest
+	(*ListShardsResponse)(nil),        // 65: notify.v1.ListShardsResponse
+	(*Shard)(nil),                     // 66: notify.v1.Shard
+	(*Half)(nil),                      // 67: notify.v1.Half
+	(*ListHalvesRequest)(nil),         // 68: notify.v1.ListHalvesRequest
+	(*ListHalvesResponse)(nil),        // 69: notify.v1.ListHalvesResponse
+	(*GetHalfRequest)(nil),            // 70: notify.v1.GetHalfRequest
+	(*GetHalfResponse)(nil),           // 71: notify.v1.GetHalfResponse
+	(*CheckHalfRequest)(nil),          // 72: notify.v1.CheckHalfRequest
+	(*CheckHalfResponse)(nil),         // 73: notify.v1.CheckHalfResponse
+	(*DecideHalfRequest)(nil),         // 74: notify.v1.DecideHalfRequest
+	(*DecideHalfResponse)(nil),        // 75: notify.v1.DecideHalfResponse
+	(*Rejected)(nil),                  // 76: notify.v1.Rejected
+	(*ListRejectedRequest)(nil),       // 77: notify.v1.ListRejectedRequest
+	(*ListRejectedResponse)(nil),      // 78: notify.v1.ListRejectedResponse
+	(*GetRejectedRequest)(nil),        // 79: notify.v1.GetRejectedRequest
+	(*GetRejectedResponse)(nil),       // 80: notify.v1.GetRejectedResponse
+	(*ResubmitRejectedRequest)(nil),   // 81: notify.v1.ResubmitRejectedRequest
+	(*ResubmitRejectedResponse)(nil),  // 82: notify.v1.ResubmitRejectedResponse
+	(*DeadLetter)(nil),                // 83: notify.v1.DeadLetter
+	(*DeadLetterFilter)(nil),          // 84: notify.v1.DeadLetterFilter
+	(*ListDeadLettersRequest)(nil),    // 85: notify.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),   // 86: notify.v1.ListDeadLettersResponse
+	(*ChangeDeadLettersRequest)(nil),  // 87: notify.v1.ChangeDeadLettersRequest
+	(*ChangeDeadLettersResponse)(nil), // 88: notify.v1.ChangeDeadLettersResponse
+	(*ShardOutcome)(nil),              // 89: notify.v1.ShardOutcome
+	(*ErrorDetail)(nil),               // 90: notify.v1.ErrorDetail
+	nil,                               // 91: notify.v1.Message.HeadersEntry
 }
 var file_notify_v1_notify_proto_depIdxs = []int32{
-	73, // 0: notify.v1.Message.headers:type_name -> notify.v1.Message.HeadersEntry
+	91, // 0: notify.v1.Message.headers:type_name -> notify.v1.Message.HeadersEntry
 	2,  // 1: notify.v1.PublishRequest.message:type_name -> notify.v1.Message
 	3,  // 2: notify.v1.PublishStreamRequest.publishes:type_name -> notify.v1.PublishRequest
 	7,  // 3: notify.v1.PublishStreamResponse.results:type_name -> notify.v1.PublishResult
-	72, // 4: notify.v1.PublishResult.error:type_name -> notify.v1.ErrorDetail
+	90, // 4: notify.v1.PublishResult.error:type_name -> notify.v1.ErrorDetail
 	9,  // 5: notify.v1.SubscribeRequest.attach:type_name -> notify.v1.Attach
 	10, // 6: notify.v1.SubscribeRequest.nacks:type_name -> notify.v1.Nack
 	12, // 7: notify.v1.SubscribeResponse.attached:type_name -> notify.v1.Attached
@@ -4893,80 +6048,103 @@ var file_notify_v1_notify_proto_depIdxs = []int32{
 	41, // 26: notify.v1.Group.instances:type_name -> notify.v1.Instance
 	40, // 27: notify.v1.ListGroupsResponse.groups:type_name -> notify.v1.Group
 	40, // 28: notify.v1.GetGroupResponse.group:type_name -> notify.v1.Group
-	48, // 29: notify.v1.ListShardsResponse.shards:type_name -> notify.v1.Shard
-	2,  // 30: notify.v1.Half.message:type_name -> notify.v1.Message
-	49, // 31: notify.v1.ListHalvesResponse.halves:type_name -> notify.v1.Half
-	49, // 32: notify.v1.GetHalfResponse.half:type_name -> notify.v1.Half
-	49, // 33: notify.v1.CheckHalfResponse.half:type_name -> notify.v1.Half
-	0,  // 34: notify.v1.DecideHalfRequest.decision:type_name -> notify.v1.Decision
-	2,  // 35: notify.v1.Rejected.message:type_name -> notify.v1.Message
-	58, // 36: notify.v1.ListRejectedResponse.rejected:type_name -> notify.v1.Rejected
-	58, // 37: notify.v1.GetRejectedResponse.rejected:type_name -> notify.v1.Rejected
-	2,  // 38: notify.v1.DeadLetter.message:type_name -> notify.v1.Message
-	66, // 39: notify.v1.ListDeadLettersRequest.filter:type_name -> notify.v1.DeadLetterFilter
-	65, // 40: notify.v1.ListDeadLettersResponse.dead_letters:type_name -> notify.v1.DeadLetter
-	66, // 41: notify.v1.ChangeDeadLettersRequest.filter:type_name -> notify.v1.DeadLetterFilter
-	71, // 42: notify.v1.ChangeDeadLettersResponse.shards:type_name -> notify.v1.ShardOutcome
-	1,  // 43: notify.v1.ErrorDetail.reason:type_name -> notify.v1.Reason
-	3,  // 44: notify.v1.Messaging.Publish:input_type -> notify.v1.PublishRequest
-	5,  // 45: notify.v1.Messaging.PublishStream:input_type -> notify.v1.PublishStreamRequest
-	8,  // 46: notify.v1.Messaging.Subscribe:input_type -> notify.v1.SubscribeRequest
-	14, // 47: notify.v1.Messaging.Prepare:input_type -> notify.v1.PrepareRequest
-	16, // 48: notify.v1.Messaging.Commit:input_type -> notify.v1.DecideRequest
-	16, // 49: notify.v1.Messaging.Rollback:input_type -> notify.v1.DecideRequest
-	18, // 50: notify.v1.Messaging.CheckBack:input_type -> notify.v1.CheckBackRequest
-	23, // 51: notify.v1.Messaging.ListBrokers:input_type -> notify.v1.ListBrokersRequest
-	27, // 52: notify.v1.Admin.CreateTopic:input_type -> notify.v1.CreateTopicRequest
-	29, // 53: notify.v1.Admin.UpdateTopic:input_type -> notify.v1.UpdateTopicRequest
-	31, // 54: notify.v1.Admin.ListTopics:input_type -> notify.v1.ListTopicsRequest
-	33, // 55: notify.v1.Admin.GetTopic:input_type -> notify.v1.GetTopicRequest
-	42, // 56: notify.v1.Admin.ListGroups:input_type -> notify.v1.ListGroupsRequest
-	44, // 57: notify.v1.Admin.GetGroup:input_type -> notify.v1.GetGroupRequest
-	36, // 58: notify.v1.Admin.AddSubscription:input_type -> notify.v1.AddSubscriptionRequest
-	38, // 59: notify.v1.Admin.ListSubscriptions:input_type -> notify.v1.ListSubscriptionsRequest
-	46, // 60: notify.v1.Admin.ListShards:input_type -> notify.v1.ListShardsRequest
-	50, // 61: notify.v1.Admin.ListHalves:input_type -> notify.v1.ListHalvesRequest
-	52, // 62: notify.v1.Admin.GetHalf:input_type -> notify.v1.GetHalfRequest
-	54, // 63: notify.v1.Admin.CheckHalf:input_type -> notify.v1.CheckHalfRequest
-	56, // 64: notify.v1.Admin.DecideHalf:input_type -> notify.v1.DecideHalfRequest
-	59, // 65: notify.v1.Admin.ListRejected:input_type -> notify.v1.ListRejectedRequest
-	61, // 66: notify.v1.Admin.GetRejected:input_type -> notify.v1.GetRejectedRequest
-	63, // 67: notify.v1.Admin.ResubmitRejected:input_type -> notify.v1.ResubmitRejectedRequest
-	67, // 68: notify.v1.Admin.ListDeadLetters:input_type -> notify.v1.ListDeadLettersRequest
-	69, // 69: notify.v1.Admin.RedriveDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
-	69, // 70: notify.v1.Admin.PurgeDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
-	4,  // 71: notify.v1.Messaging.Publish:output_type -> notify.v1.PublishResponse
-	6,  // 72: notify.v1.Messaging.PublishStream:output_type -> notify.v1.PublishStreamResponse
-	11, // 73: notify.v1.Messaging.Subscribe:output_type -> notify.v1.SubscribeResponse
-	15, // 74: notify.v1.Messaging.Prepare:output_type -> notify.v1.PrepareResponse
-	17, // 75: notify.v1.Messaging.Commit:output_type -> notify.v1.DecideResponse
-	17, // 76: notify.v1.Messaging.Rollback:output_type -> notify.v1.DecideResponse
-	21, // 77: notify.v1.Messaging.CheckBack:output_type -> notify.v1.CheckBackResponse
-	24, // 78: notify.v1.Messaging.ListBrokers:output_type -> notify.v1.ListBrokersResponse
-	28, // 79: notify.v1.Admin.CreateTopic:output_type -> notify.v1.CreateTopicResponse
-	30, // 80: notify.v1.Admin.UpdateTopic:output_type -> notify.v1.UpdateTopicResponse
-	32, // 81: notify.v1.Admin.ListTopics:output_type -> notify.v1.ListTopicsResponse
-	34, // 82: notify.v1.Admin.GetTopic:output_type -> notify.v1.GetTopicResponse
-	43, // 83: notify.v1.Admin.ListGroups:output_type -> notify.v1.ListGroupsResponse
-	45, // 84: notify.v1.Admin.GetGroup:output_type -> notify.v1.GetGroupResponse
-	37, // 85: notify.v1.Admin.AddSubscription:output_type -> notify.v1.AddSubscriptionResponse
-	39, // 86: notify.v1.Admin.ListSubscriptions:output_type -> notify.v1.ListSubscriptionsResponse
-	47, // 87: notify.v1.Admin.ListShards:output_type -> notify.v1.ListShardsResponse
-	51, // 88: notify.v1.Admin.ListHalves:output_type -> notify.v1.ListHalvesResponse
-	53, // 89: notify.v1.Admin.GetHalf:output_type -> notify.v1.GetHalfResponse
-	55, // 90: notify.v1.Admin.CheckHalf:output_type -> notify.v1.CheckHalfResponse
-	57, // 91: notify.v1.Admin.DecideHalf:output_type -> notify.v1.DecideHalfResponse
-	60, // 92: notify.v1.Admin.ListRejected:output_type -> notify.v1.ListRejectedResponse
-	62, // 93: notify.v1.Admin.GetRejected:output_type -> notify.v1.GetRejectedResponse
-	64, // 94: notify.v1.Admin.ResubmitRejected:output_type -> notify.v1.ResubmitRejectedResponse
-	68, // 95: notify.v1.Admin.ListDeadLetters:output_type -> notify.v1.ListDeadLettersResponse
-	70, // 96: notify.v1.Admin.RedriveDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
-	70, // 97: notify.v1.Admin.PurgeDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
-	71, // [71:98] is the sub-list for method output_type
-	44, // [44:71] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	47, // 29: notify.v1.Webhook.secrets:type_name -> notify.v1.WebhookSecret
+	46, // 30: notify.v1.SetWebhookResponse.webhook:type_name -> notify.v1.Webhook
+	46, // 31: notify.v1.ListWebhooksResponse.webhooks:type_name -> notify.v1.Webhook
+	46, // 32: notify.v1.GetWebhookResponse.webhook:type_name -> notify.v1.Webhook
+	46, // 33: notify.v1.RotateWebhookResponse.webhook:type_name -> notify.v1.Webhook
+	46, // 34: notify.v1.EnableWebhookResponse.webhook:type_name -> notify.v1.Webhook
+	46, // 35: notify.v1.DisableWebhookResponse.webhook:type_name -> notify.v1.Webhook
+	66, // 36: notify.v1.ListShardsResponse.shards:type_name -> notify.v1.Shard
+	2,  // 37: notify.v1.Half.message:type_name -> notify.v1.Message
+	67, // 38: notify.v1.ListHalvesResponse.halves:type_name -> notify.v1.Half
+	67, // 39: notify.v1.GetHalfResponse.half:type_name -> notify.v1.Half
+	67, // 40: notify.v1.CheckHalfResponse.half:type_name -> notify.v1.Half
+	0,  // 41: notify.v1.DecideHalfRequest.decision:type_name -> notify.v1.Decision
+	2,  // 42: notify.v1.Rejected.message:type_name -> notify.v1.Message
+	76, // 43: notify.v1.ListRejectedResponse.rejected:type_name -> notify.v1.Rejected
+	76, // 44: notify.v1.GetRejectedResponse.rejected:type_name -> notify.v1.Rejected
+	2,  // 45: notify.v1.DeadLetter.message:type_name -> notify.v1.Message
+	84, // 46: notify.v1.ListDeadLettersRequest.filter:type_name -> notify.v1.DeadLetterFilter
+	83, // 47: notify.v1.ListDeadLettersResponse.dead_letters:type_name -> notify.v1.DeadLetter
+	84, // 48: notify.v1.ChangeDeadLettersRequest.filter:type_name -> notify.v1.DeadLetterFilter
+	89, // 49: notify.v1.ChangeDeadLettersResponse.shards:type_name -> notify.v1.ShardOutcome
+	1,  // 50: notify.v1.ErrorDetail.reason:type_name -> notify.v1.Reason
+	3,  // 51: notify.v1.Messaging.Publish:input_type -> notify.v1.PublishRequest
+	5,  // 52: notify.v1.Messaging.PublishStream:input_type -> notify.v1.PublishStreamRequest
+	8,  // 53: notify.v1.Messaging.Subscribe:input_type -> notify.v1.SubscribeRequest
+	14, // 54: notify.v1.Messaging.Prepare:input_type -> notify.v1.PrepareRequest
+	16, // 55: notify.v1.Messaging.Commit:input_type -> notify.v1.DecideRequest
+	16, // 56: notify.v1.Messaging.Rollback:input_type -> notify.v1.DecideRequest
+	18, // 57: notify.v1.Messaging.CheckBack:input_type -> notify.v1.CheckBackRequest
+	23, // 58: notify.v1.Messaging.ListBrokers:input_type -> notify.v1.ListBrokersRequest
+	27, // 59: notify.v1.Admin.CreateTopic:input_type -> notify.v1.CreateTopicRequest
+	29, // 60: notify.v1.Admin.UpdateTopic:input_type -> notify.v1.UpdateTopicRequest
+	31, // 61: notify.v1.Admin.ListTopics:input_type -> notify.v1.ListTopicsRequest
+	33, // 62: notify.v1.Admin.GetTopic:input_type -> notify.v1.GetTopicRequest
+	42, // 63: notify.v1.Admin.ListGroups:input_type -> notify.v1.ListGroupsRequest
+	44, // 64: notify.v1.Admin.GetGroup:input_type -> notify.v1.GetGroupRequest
+	36, // 65: notify.v1.Admin.AddSubscription:input_type -> notify.v1.AddSubscriptionRequest
+	38, // 66: notify.v1.Admin.ListSubscriptions:input_type -> notify.v1.ListSubscriptionsRequest
+	64, // 67: notify.v1.Admin.ListShards:input_type -> notify.v1.ListShardsRequest
+	48, // 68: notify.v1.Admin.SetWebhook:input_type -> notify.v1.SetWebhookRequest
+	50, // 69: notify.v1.Admin.ListWebhooks:input_type -> notify.v1.ListWebhooksRequest
+	52, // 70: notify.v1.Admin.GetWebhook:input_type -> notify.v1.GetWebhookRequest
+	54, // 71: notify.v1.Admin.RotateWebhook:input_type -> notify.v1.RotateWebhookRequest
+	56, // 72: notify.v1.Admin.EnableWebhook:input_type -> notify.v1.EnableWebhookRequest
+	58, // 73: notify.v1.Admin.DisableWebhook:input_type -> notify.v1.DisableWebhookRequest
+	60, // 74: notify.v1.Admin.RemoveWebhook:input_type -> notify.v1.RemoveWebhookRequest
+	62, // 75: notify.v1.Admin.TestWebhook:input_type -> notify.v1.TestWebhookRequest
+	68, // 76: notify.v1.Admin.ListHalves:input_type -> notify.v1.ListHalvesRequest
+	70, // 77: notify.v1.Admin.GetHalf:input_type -> notify.v1.GetHalfRequest
+	72, // 78: notify.v1.Admin.CheckHalf:input_type -> notify.v1.CheckHalfRequest
+	74, // 79: notify.v1.Admin.DecideHalf:input_type -> notify.v1.DecideHalfRequest
+	77, // 80: notify.v1.Admin.ListRejected:input_type -> notify.v1.ListRejectedRequest
+	79, // 81: notify.v1.Admin.GetRejected:input_type -> notify.v1.GetRejectedRequest
+	81, // 82: notify.v1.Admin.ResubmitRejected:input_type -> notify.v1.ResubmitRejectedRequest
+	85, // 83: notify.v1.Admin.ListDeadLetters:input_type -> notify.v1.ListDeadLettersRequest
+	87, // 84: notify.v1.Admin.RedriveDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
+	87, // 85: notify.v1.Admin.PurgeDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
+	4,  // 86: notify.v1.Messaging.Publish:output_type -> notify.v1.PublishResponse
+	6,  // 87: notify.v1.Messaging.PublishStream:output_type -> notify.v1.PublishStreamResponse
+	11, // 88: notify.v1.Messaging.Subscribe:output_type -> notify.v1.SubscribeResponse
+	15, // 89: notify.v1.Messaging.Prepare:output_type -> notify.v1.PrepareResponse
+	17, // 90: notify.v1.Messaging.Commit:output_type -> notify.v1.DecideResponse
+	17, // 91: notify.v1.Messaging.Rollback:output_type -> notify.v1.DecideResponse
+	21, // 92: notify.v1.Messaging.CheckBack:output_type -> notify.v1.CheckBackResponse
+	24, // 93: notify.v1.Messaging.ListBrokers:output_type -> notify.v1.ListBrokersResponse
+	28, // 94: notify.v1.Admin.CreateTopic:output_type -> notify.v1.CreateTopicResponse
+	30, // 95: notify.v1.Admin.UpdateTopic:output_type -> notify.v1.UpdateTopicResponse
+	32, // 96: notify.v1.Admin.ListTopics:output_type -> notify.v1.ListTopicsResponse
+	34, // 97: notify.v1.Admin.GetTopic:output_type -> notify.v1.GetTopicResponse
+	43, // 98: notify.v1.Admin.ListGroups:output_type -> notify.v1.ListGroupsResponse
+	45, // 99: notify.v1.Admin.GetGroup:output_type -> notify.v1.GetGroupResponse
+	37, // 100: notify.v1.Admin.AddSubscription:output_type -> notify.v1.AddSubscriptionResponse
+	39, // 101: notify.v1.Admin.ListSubscriptions:output_type -> notify.v1.ListSubscriptionsResponse
+	65, // 102: notify.v1.Admin.ListShards:output_type -> notify.v1.ListShardsResponse
+	49, // 103: notify.v1.Admin.SetWebhook:output_type -> notify.v1.SetWebhookResponse
+	51, // 104: notify.v1.Admin.ListWebhooks:output_type -> notify.v1.ListWebhooksResponse
+	53, // 105: notify.v1.Admin.GetWebhook:output_type -> notify.v1.GetWebhookResponse
+	55, // 106: notify.v1.Admin.RotateWebhook:output_type -> notify.v1.RotateWebhookResponse
+	57, // 107: notify.v1.Admin.EnableWebhook:output_type -> notify.v1.EnableWebhookResponse
+	59, // 108: notify.v1.Admin.DisableWebhook:output_type -> notify.v1.DisableWebhookResponse
+	61, // 109: notify.v1.Admin.RemoveWebhook:output_type -> notify.v1.RemoveWebhookResponse
+	63, // 110: notify.v1.Admin.TestWebhook:output_type -> notify.v1.TestWebhookResponse
+	69, // 111: notify.v1.Admin.ListHalves:output_type -> notify.v1.ListHalvesResponse
+	71, // 112: notify.v1.Admin.GetHalf:output_type -> notify.v1.GetHalfResponse
+	73, // 113: notify.v1.Admin.CheckHalf:output_type -> notify.v1.CheckHalfResponse
+	75, // 114: notify.v1.Admin.DecideHalf:output_type -> notify.v1.DecideHalfResponse
+	78, // 115: notify.v1.Admin.ListRejected:output_type -> notify.v1.ListRejectedResponse
+	80, // 116: notify.v1.Admin.GetRejected:output_type -> notify.v1.GetRejectedResponse
+	82, // 117: notify.v1.Admin.ResubmitRejected:output_type -> notify.v1.ResubmitRejectedResponse
+	86, // 118: notify.v1.Admin.ListDeadLetters:output_type -> notify.v1.ListDeadLettersResponse
+	88, // 119: notify.v1.Admin.RedriveDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
+	88, // 120: notify.v1.Admin.PurgeDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
+	86, // [86:121] is the sub-list for method output_type
+	51, // [51:86] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_notify_v1_notify_proto_init() }
@@ -4976,13 +6154,14 @@ func file_notify_v1_notify_proto_init() {
 	}
 	file_notify_v1_notify_proto_msgTypes[24].OneofWrappers = []any{}
 	file_notify_v1_notify_proto_msgTypes[27].OneofWrappers = []any{}
+	file_notify_v1_notify_proto_msgTypes[52].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_notify_v1_notify_proto_rawDesc), len(file_notify_v1_notify_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   72,
+			NumMessages:   90,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -78,6 +78,22 @@ const (
 	AdminListSubscriptionsProcedure = "/notify.v1.Admin/ListSubscriptions"
 	// AdminListShardsProcedure is the fully-qualified name of the Admin's ListShards RPC.
 	AdminListShardsProcedure = "/notify.v1.Admin/ListShards"
+	// AdminSetWebhookProcedure is the fully-qualified name of the Admin's SetWebhook RPC.
+	AdminSetWebhookProcedure = "/notify.v1.Admin/SetWebhook"
+	// AdminListWebhooksProcedure is the fully-qualified name of the Admin's ListWebhooks RPC.
+	AdminListWebhooksProcedure = "/notify.v1.Admin/ListWebhooks"
+	// AdminGetWebhookProcedure is the fully-qualified name of the Admin's GetWebhook RPC.
+	AdminGetWebhookProcedure = "/notify.v1.Admin/GetWebhook"
+	// AdminRotateWebhookProcedure is the fully-qualified name of the Admin's RotateWebhook RPC.
+	AdminRotateWebhookProcedure = "/notify.v1.Admin/RotateWebhook"
+	// AdminEnableWebhookProcedure is the fully-qualified name of the Admin's EnableWebhook RPC.
+	AdminEnableWebhookProcedure = "/notify.v1.Admin/EnableWebhook"
+	// AdminDisableWebhookProcedure is the fully-qualified name of the Admin's DisableWebhook RPC.
+	AdminDisableWebhookProcedure = "/notify.v1.Admin/DisableWebhook"
+	// AdminRemoveWebhookProcedure is the fully-qualified name of the Admin's RemoveWebhook RPC.
+	AdminRemoveWebhookProcedure = "/notify.v1.Admin/RemoveWebhook"
+	// AdminTestWebhookProcedure is the fully-qualified name of the Admin's TestWebhook RPC.
+	AdminTestWebhookProcedure = "/notify.v1.Admin/TestWebhook"
 	// AdminListHalvesProcedure is the fully-qualified name of the Admin's ListHalves RPC.
 	AdminListHalvesProcedure = "/notify.v1.Admin/ListHalves"
 	// AdminGetHalfProcedure is the fully-qualified name of the Admin's GetHalf RPC.
@@ -403,6 +419,21 @@ type AdminClient interface {
 	AddSubscription(context.Context, *connect.Request[v1.AddSubscriptionRequest]) (*connect.Response[v1.AddSubscriptionResponse], error)
 	ListSubscriptions(context.Context, *connect.Request[v1.ListSubscriptionsRequest]) (*connect.Response[v1.ListSubscriptionsResponse], error)
 	ListShards(context.Context, *connect.Request[v1.ListShardsRequest]) (*connect.Response[v1.ListShardsResponse], error)
+	// SetWebhook lets a group be pushed to over HTTP, or changes how; see Webhook.
+	SetWebhook(context.Context, *connect.Request[v1.SetWebhookRequest]) (*connect.Response[v1.SetWebhookResponse], error)
+	ListWebhooks(context.Context, *connect.Request[v1.ListWebhooksRequest]) (*connect.Response[v1.ListWebhooksResponse], error)
+	GetWebhook(context.Context, *connect.Request[v1.GetWebhookRequest]) (*connect.Response[v1.GetWebhookResponse], error)
+	// RotateWebhook gives a webhook another secret. The old one signs too until its time is over.
+	RotateWebhook(context.Context, *connect.Request[v1.RotateWebhookRequest]) (*connect.Response[v1.RotateWebhookResponse], error)
+	// EnableWebhook lets a disabled webhook be pushed to again.
+	EnableWebhook(context.Context, *connect.Request[v1.EnableWebhookRequest]) (*connect.Response[v1.EnableWebhookResponse], error)
+	// DisableWebhook stops the pushes; the messages wait.
+	DisableWebhook(context.Context, *connect.Request[v1.DisableWebhookRequest]) (*connect.Response[v1.DisableWebhookResponse], error)
+	// RemoveWebhook forgets a webhook; the messages wait for streams, or for another webhook.
+	RemoveWebhook(context.Context, *connect.Request[v1.RemoveWebhookRequest]) (*connect.Response[v1.RemoveWebhookResponse], error)
+	// TestWebhook sends one signed event from the answering broker, also to a disabled webhook, and
+	// says what came back. Whatever that is, nothing is acknowledged, disabled or paused by it.
+	TestWebhook(context.Context, *connect.Request[v1.TestWebhookRequest]) (*connect.Response[v1.TestWebhookResponse], error)
 	// ListHalves lists halves that are not decided.
 	ListHalves(context.Context, *connect.Request[v1.ListHalvesRequest]) (*connect.Response[v1.ListHalvesResponse], error)
 	// GetHalf returns one half with its body, and why it waits.
@@ -493,6 +524,54 @@ func NewAdminClient(httpClient connect.HTTPClient, baseURL string, opts ...conne
 			connect.WithSchema(adminMethods.ByName("ListShards")),
 			connect.WithClientOptions(opts...),
 		),
+		setWebhook: connect.NewClient[v1.SetWebhookRequest, v1.SetWebhookResponse](
+			httpClient,
+			baseURL+AdminSetWebhookProcedure,
+			connect.WithSchema(adminMethods.ByName("SetWebhook")),
+			connect.WithClientOptions(opts...),
+		),
+		listWebhooks: connect.NewClient[v1.ListWebhooksRequest, v1.ListWebhooksResponse](
+			httpClient,
+			baseURL+AdminListWebhooksProcedure,
+			connect.WithSchema(adminMethods.ByName("ListWebhooks")),
+			connect.WithClientOptions(opts...),
+		),
+		getWebhook: connect.NewClient[v1.GetWebhookRequest, v1.GetWebhookResponse](
+			httpClient,
+			baseURL+AdminGetWebhookProcedure,
+			connect.WithSchema(adminMethods.ByName("GetWebhook")),
+			connect.WithClientOptions(opts...),
+		),
+		rotateWebhook: connect.NewClient[v1.RotateWebhookRequest, v1.RotateWebhookResponse](
+			httpClient,
+			baseURL+AdminRotateWebhookProcedure,
+			connect.WithSchema(adminMethods.ByName("RotateWebhook")),
+			connect.WithClientOptions(opts...),
+		),
+		enableWebhook: connect.NewClient[v1.EnableWebhookRequest, v1.EnableWebhookResponse](
+			httpClient,
+			baseURL+AdminEnableWebhookProcedure,
+			connect.WithSchema(adminMethods.ByName("EnableWebhook")),
+			connect.WithClientOptions(opts...),
+		),
+		disableWebhook: connect.NewClient[v1.DisableWebhookRequest, v1.DisableWebhookResponse](
+			httpClient,
+			baseURL+AdminDisableWebhookProcedure,
+			connect.WithSchema(adminMethods.ByName("DisableWebhook")),
+			connect.WithClientOptions(opts...),
+		),
+		removeWebhook: connect.NewClient[v1.RemoveWebhookRequest, v1.RemoveWebhookResponse](
+			httpClient,
+			baseURL+AdminRemoveWebhookProcedure,
+			connect.WithSchema(adminMethods.ByName("RemoveWebhook")),
+			connect.WithClientOptions(opts...),
+		),
+		testWebhook: connect.NewClient[v1.TestWebhookRequest, v1.TestWebhookResponse](
+			httpClient,
+			baseURL+AdminTestWebhookProcedure,
+			connect.WithSchema(adminMethods.ByName("TestWebhook")),
+			connect.WithClientOptions(opts...),
+		),
 		listHalves: connect.NewClient[v1.ListHalvesRequest, v1.ListHalvesResponse](
 			httpClient,
 			baseURL+AdminListHalvesProcedure,
@@ -567,6 +646,14 @@ type adminClient struct {
 	addSubscription    *connect.Client[v1.AddSubscriptionRequest, v1.AddSubscriptionResponse]
 	listSubscriptions  *connect.Client[v1.ListSubscriptionsRequest, v1.ListSubscriptionsResponse]
 	listShards         *connect.Client[v1.ListShardsRequest, v1.ListShardsResponse]
+	setWebhook         *connect.Client[v1.SetWebhookRequest, v1.SetWebhookResponse]
+	listWebhooks       *connect.Client[v1.ListWebhooksRequest, v1.ListWebhooksResponse]
+	getWebhook         *connect.Client[v1.GetWebhookRequest, v1.GetWebhookResponse]
+	rotateWebhook      *connect.Client[v1.RotateWebhookRequest, v1.RotateWebhookResponse]
+	enableWebhook      *connect.Client[v1.EnableWebhookRequest, v1.EnableWebhookResponse]
+	disableWebhook     *connect.Client[v1.DisableWebhookRequest, v1.DisableWebhookResponse]
+	removeWebhook      *connect.Client[v1.RemoveWebhookRequest, v1.RemoveWebhookResponse]
+	testWebhook        *connect.Client[v1.TestWebhookRequest, v1.TestWebhookResponse]
 	listHalves         *connect.Client[v1.ListHalvesRequest, v1.ListHalvesResponse]
 	getHalf            *connect.Client[v1.GetHalfRequest, v1.GetHalfResponse]
 	checkHalf          *connect.Client[v1.CheckHalfRequest, v1.CheckHalfResponse]
@@ -622,6 +709,46 @@ func (c *adminClient) ListSubscriptions(ctx context.Context, req *connect.Reques
 // ListShards calls notify.v1.Admin.ListShards.
 func (c *adminClient) ListShards(ctx context.Context, req *connect.Request[v1.ListShardsRequest]) (*connect.Response[v1.ListShardsResponse], error) {
 	return c.listShards.CallUnary(ctx, req)
+}
+
+// SetWebhook calls notify.v1.Admin.SetWebhook.
+func (c *adminClient) SetWebhook(ctx context.Context, req *connect.Request[v1.SetWebhookRequest]) (*connect.Response[v1.SetWebhookResponse], error) {
+	return c.setWebhook.CallUnary(ctx, req)
+}
+
+// ListWebhooks calls notify.v1.Admin.ListWebhooks.
+func (c *adminClient) ListWebhooks(ctx context.Context, req *connect.Request[v1.ListWebhooksRequest]) (*connect.Response[v1.ListWebhooksResponse], error) {
+	return c.listWebhooks.CallUnary(ctx, req)
+}
+
+// GetWebhook calls notify.v1.Admin.GetWebhook.
+func (c *adminClient) GetWebhook(ctx context.Context, req *connect.Request[v1.GetWebhookRequest]) (*connect.Response[v1.GetWebhookResponse], error) {
+	return c.getWebhook.CallUnary(ctx, req)
+}
+
+// RotateWebhook calls notify.v1.Admin.RotateWebhook.
+func (c *adminClient) RotateWebhook(ctx context.Context, req *connect.Request[v1.RotateWebhookRequest]) (*connect.Response[v1.RotateWebhookResponse], error) {
+	return c.rotateWebhook.CallUnary(ctx, req)
+}
+
+// EnableWebhook calls notify.v1.Admin.EnableWebhook.
+func (c *adminClient) EnableWebhook(ctx context.Context, req *connect.Request[v1.EnableWebhookRequest]) (*connect.Response[v1.EnableWebhookResponse], error) {
+	return c.enableWebhook.CallUnary(ctx, req)
+}
+
+// DisableWebhook calls notify.v1.Admin.DisableWebhook.
+func (c *adminClient) DisableWebhook(ctx context.Context, req *connect.Request[v1.DisableWebhookRequest]) (*connect.Response[v1.DisableWebhookResponse], error) {
+	return c.disableWebhook.CallUnary(ctx, req)
+}
+
+// RemoveWebhook calls notify.v1.Admin.RemoveWebhook.
+func (c *adminClient) RemoveWebhook(ctx context.Context, req *connect.Request[v1.RemoveWebhookRequest]) (*connect.Response[v1.RemoveWebhookResponse], error) {
+	return c.removeWebhook.CallUnary(ctx, req)
+}
+
+// TestWebhook calls notify.v1.Admin.TestWebhook.
+func (c *adminClient) TestWebhook(ctx context.Context, req *connect.Request[v1.TestWebhookRequest]) (*connect.Response[v1.TestWebhookResponse], error) {
+	return c.testWebhook.CallUnary(ctx, req)
 }
 
 // ListHalves calls notify.v1.Admin.ListHalves.
@@ -686,6 +813,21 @@ type AdminHandler interface {
 	AddSubscription(context.Context, *connect.Request[v1.AddSubscriptionRequest]) (*connect.Response[v1.AddSubscriptionResponse], error)
 	ListSubscriptions(context.Context, *connect.Request[v1.ListSubscriptionsRequest]) (*connect.Response[v1.ListSubscriptionsResponse], error)
 	ListShards(context.Context, *connect.Request[v1.ListShardsRequest]) (*connect.Response[v1.ListShardsResponse], error)
+	// SetWebhook lets a group be pushed to over HTTP, or changes how; see Webhook.
+	SetWebhook(context.Context, *connect.Request[v1.SetWebhookRequest]) (*connect.Response[v1.SetWebhookResponse], error)
+	ListWebhooks(context.Context, *connect.Request[v1.ListWebhooksRequest]) (*connect.Response[v1.ListWebhooksResponse], error)
+	GetWebhook(context.Context, *connect.Request[v1.GetWebhookRequest]) (*connect.Response[v1.GetWebhookResponse], error)
+	// RotateWebhook gives a webhook another secret. The old one signs too until its time is over.
+	RotateWebhook(context.Context, *connect.Request[v1.RotateWebhookRequest]) (*connect.Response[v1.RotateWebhookResponse], error)
+	// EnableWebhook lets a disabled webhook be pushed to again.
+	EnableWebhook(context.Context, *connect.Request[v1.EnableWebhookRequest]) (*connect.Response[v1.EnableWebhookResponse], error)
+	// DisableWebhook stops the pushes; the messages wait.
+	DisableWebhook(context.Context, *connect.Request[v1.DisableWebhookRequest]) (*connect.Response[v1.DisableWebhookResponse], error)
+	// RemoveWebhook forgets a webhook; the messages wait for streams, or for another webhook.
+	RemoveWebhook(context.Context, *connect.Request[v1.RemoveWebhookRequest]) (*connect.Response[v1.RemoveWebhookResponse], error)
+	// TestWebhook sends one signed event from the answering broker, also to a disabled webhook, and
+	// says what came back. Whatever that is, nothing is acknowledged, disabled or paused by it.
+	TestWebhook(context.Context, *connect.Request[v1.TestWebhookRequest]) (*connect.Response[v1.TestWebhookResponse], error)
 	// ListHalves lists halves that are not decided.
 	ListHalves(context.Context, *connect.Request[v1.ListHalvesRequest]) (*connect.Response[v1.ListHalvesResponse], error)
 	// GetHalf returns one half with its body, and why it waits.
@@ -772,6 +914,54 @@ func NewAdminHandler(svc AdminHandler, opts ...connect.HandlerOption) (string, h
 		connect.WithSchema(adminMethods.ByName("ListShards")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminSetWebhookHandler := connect.NewUnaryHandler(
+		AdminSetWebhookProcedure,
+		svc.SetWebhook,
+		connect.WithSchema(adminMethods.ByName("SetWebhook")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminListWebhooksHandler := connect.NewUnaryHandler(
+		AdminListWebhooksProcedure,
+		svc.ListWebhooks,
+		connect.WithSchema(adminMethods.ByName("ListWebhooks")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminGetWebhookHandler := connect.NewUnaryHandler(
+		AdminGetWebhookProcedure,
+		svc.GetWebhook,
+		connect.WithSchema(adminMethods.ByName("GetWebhook")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminRotateWebhookHandler := connect.NewUnaryHandler(
+		AdminRotateWebhookProcedure,
+		svc.RotateWebhook,
+		connect.WithSchema(adminMethods.ByName("RotateWebhook")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminEnableWebhookHandler := connect.NewUnaryHandler(
+		AdminEnableWebhookProcedure,
+		svc.EnableWebhook,
+		connect.WithSchema(adminMethods.ByName("EnableWebhook")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminDisableWebhookHandler := connect.NewUnaryHandler(
+		AdminDisableWebhookProcedure,
+		svc.DisableWebhook,
+		connect.WithSchema(adminMethods.ByName("DisableWebhook")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminRemoveWebhookHandler := connect.NewUnaryHandler(
+		AdminRemoveWebhookProcedure,
+		svc.RemoveWebhook,
+		connect.WithSchema(adminMethods.ByName("RemoveWebhook")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminTestWebhookHandler := connect.NewUnaryHandler(
+		AdminTestWebhookProcedure,
+		svc.TestWebhook,
+		connect.WithSchema(adminMethods.ByName("TestWebhook")),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminListHalvesHandler := connect.NewUnaryHandler(
 		AdminListHalvesProcedure,
 		svc.ListHalves,
@@ -852,6 +1042,22 @@ func NewAdminHandler(svc AdminHandler, opts ...connect.HandlerOption) (string, h
 			adminListSubscriptionsHandler.ServeHTTP(w, r)
 		case AdminListShardsProcedure:
 			adminListShardsHandler.ServeHTTP(w, r)
+		case AdminSetWebhookProcedure:
+			adminSetWebhookHandler.ServeHTTP(w, r)
+		case AdminListWebhooksProcedure:
+			adminListWebhooksHandler.ServeHTTP(w, r)
+		case AdminGetWebhookProcedure:
+			adminGetWebhookHandler.ServeHTTP(w, r)
+		case AdminRotateWebhookProcedure:
+			adminRotateWebhookHandler.ServeHTTP(w, r)
+		case AdminEnableWebhookProcedure:
+			adminEnableWebhookHandler.ServeHTTP(w, r)
+		case AdminDisableWebhookProcedure:
+			adminDisableWebhookHandler.ServeHTTP(w, r)
+		case AdminRemoveWebhookProcedure:
+			adminRemoveWebhookHandler.ServeHTTP(w, r)
+		case AdminTestWebhookProcedure:
+			adminTestWebhookHandler.ServeHTTP(w, r)
 		case AdminListHalvesProcedure:
 			adminListHalvesHandler.ServeHTTP(w, r)
 		case AdminGetHalfProcedure:
@@ -915,6 +1121,38 @@ func (UnimplementedAdminHandler) ListSubscriptions(context.Context, *connect.Req
 
 func (UnimplementedAdminHandler) ListShards(context.Context, *connect.Request[v1.ListShardsRequest]) (*connect.Response[v1.ListShardsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.ListShards is not implemented"))
+}
+
+func (UnimplementedAdminHandler) SetWebhook(context.Context, *connect.Request[v1.SetWebhookRequest]) (*connect.Response[v1.SetWebhookResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.SetWebhook is not implemented"))
+}
+
+func (UnimplementedAdminHandler) ListWebhooks(context.Context, *connect.Request[v1.ListWebhooksRequest]) (*connect.Response[v1.ListWebhooksResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.ListWebhooks is not implemented"))
+}
+
+func (UnimplementedAdminHandler) GetWebhook(context.Context, *connect.Request[v1.GetWebhookRequest]) (*connect.Response[v1.GetWebhookResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.GetWebhook is not implemented"))
+}
+
+func (UnimplementedAdminHandler) RotateWebhook(context.Context, *connect.Request[v1.RotateWebhookRequest]) (*connect.Response[v1.RotateWebhookResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.RotateWebhook is not implemented"))
+}
+
+func (UnimplementedAdminHandler) EnableWebhook(context.Context, *connect.Request[v1.EnableWebhookRequest]) (*connect.Response[v1.EnableWebhookResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.EnableWebhook is not implemented"))
+}
+
+func (UnimplementedAdminHandler) DisableWebhook(context.Context, *connect.Request[v1.DisableWebhookRequest]) (*connect.Response[v1.DisableWebhookResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.DisableWebhook is not implemented"))
+}
+
+func (UnimplementedAdminHandler) RemoveWebhook(context.Context, *connect.Request[v1.RemoveWebhookRequest]) (*connect.Response[v1.RemoveWebhookResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.RemoveWebhook is not implemented"))
+}
+
+func (UnimplementedAdminHandler) TestWebhook(context.Context, *connect.Request[v1.TestWebhookRequest]) (*connect.Response[v1.TestWebhookResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.TestWebhook is not implemented"))
 }
 
 func (UnimplementedAdminHandler) ListHalves(context.Context, *connect.Request[v1.ListHalvesRequest]) (*connect.Response[v1.ListHalvesResponse], error) {
