@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -136,6 +137,7 @@ type play struct {
 	*stage.Stage
 	t      *testing.T
 	a, b   *stage.Program
+	mirror *stage.Program
 	db     *sql.DB
 	shards int
 	binlog *stage.Binlog
@@ -148,7 +150,7 @@ func newPlay(t *testing.T) *play {
 	p := &play{Stage: stage.New(t), t: t}
 	p.a, p.b = p.Notifyd("a").Start(), p.Notifyd("b").Start()
 	p.AwaitShards(time.Minute, p.a, p.b)
-	p.Canald("mirror").Start()
+	p.mirror = p.Canald("mirror", quickTransactions).Start()
 	p.db = p.Open()
 	if err := p.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM lease").Scan(&p.shards); err != nil {
 		t.Fatal(err)
@@ -243,11 +245,13 @@ func (p *play) audit() {
 	r.Await(len(inserts), time.Minute)
 	r.Rest()
 	mirrored := map[string]int{}
+	seqs := map[string]bool{}
 	last := map[string]int{} // by key
 	faults := complaints{t: p.t}
 	for _, rec := range r.Records {
 		id := stage.Header(rec, "notify-id")
 		mirrored[id]++
+		seqs[stage.Header(rec, "notify-seq")] = true
 		place, sent := p.load.Place(id)
 		if !sent {
 			faults.say("the mirror has %s, which nobody sent", id)
@@ -258,7 +262,10 @@ func (p *play) audit() {
 		}
 		last[place.Key] = place.N
 	}
-	for _, i := range inserts {
+	for n, i := range inserts {
+		if seq := strconv.Itoa(n + 1); !seqs[seq] {
+			faults.say("no record has the seq %s", seq)
+		}
 		if mirrored[i.ID] != 1 {
 			faults.say("message %s was stored and is %d times in the mirror", i.ID, mirrored[i.ID])
 		}

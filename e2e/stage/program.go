@@ -22,7 +22,7 @@ const (
 // Program is a daemon that can be started, ended in several ways, and started again.
 type Program struct {
 	t testing.TB
-	// ID is the name given; for notifyd also its broker id.
+	// ID is the name given, which is the daemon's own too.
 	ID string
 	// Addr is the host:port of notifyd's API; empty for canald. Ops is that of /readyz.
 	Addr, Ops string
@@ -48,8 +48,8 @@ func (s *Stage) Notifyd(id string, more ...string) *Program {
 func (s *Stage) Canald(id string, more ...string) *Program {
 	s.t.Helper()
 	p := s.daemon("canald", id)
-	p.configure(s, "canald-"+id+".yaml", "cluster: %s\ntopic_prefix: %s\nops_listen: %s\nstores: {a: {dsn: %q}}\nkafka: {brokers: [%q], allow_embedded: %t}\n%s\n",
-		s.Cluster, s.Prefix, p.Ops, s.DSN, s.Kafka, s.embedded, strings.Join(more, "\n"))
+	p.configure(s, "canald-"+id+".yaml", "id: %s\ncluster: %s\ntopic_prefix: %s\nops_listen: %s\nstores: {a: {dsn: %q}}\nkafka: {brokers: [%q], allow_embedded: %t}\n%s\n",
+		id, s.Cluster, s.Prefix, p.Ops, s.DSN, s.Kafka, s.embedded, strings.Join(more, "\n"))
 	return p
 }
 
