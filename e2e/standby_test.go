@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"testing"
 	"time"
@@ -26,9 +25,7 @@ const quickTransactions = "transaction_timeout: 3s"
 // and frozen for longer than Kafka waits for it and for its transaction; each time the other
 // one goes on in time, and whoever comes back stands by. The mirror is exact all the while.
 func TestMirrorsThatDieOrSleepAreReplacedAndLoseNothing(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := stage.Random(t)
 	p := newPlay(t)
 	active := p.mirror
 	standby := p.Canald("second", quickTransactions).Start()

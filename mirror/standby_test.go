@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -131,6 +134,77 @@ func TestATurnThatIsOverIsNotUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.check()
+}
+
+// A logBook keeps what is logged.
+type logBook struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logBook) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logBook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Whoever wakes up after a long time may meet any fault before it hears from the group. What
+// it says in the end is that it was away, not the fault.
+func TestACanaldThatWasFrozenSaysSoWhateverItMeetsFirst(t *testing.T) {
+	b := newBench(t)
+	b.quick()
+	b.script.random(newRand(t), 20, 20, "trades")
+	d, log := new(faultyDialer), new(logBook)
+	froze, hears := make(chan struct{}), make(chan struct{})
+	d.before = func(key int16) bool {
+		select {
+		case <-froze:
+			if key == apiHeartbeat {
+				<-hears
+			}
+		default:
+		}
+		return false
+	}
+	sleeper := b.named("sleeper", func(c *Copier) { c.dialer, c.log = d, slog.New(slog.NewTextHandler(log, nil)) })
+	stopSleeper := b.run(sleeper)
+	b.t.Cleanup(d.thaw)
+	b.await(sleeper)
+	heir := b.named("heir")
+	stopHeir := b.run(heir)
+	b.awaitState(heir, Standby, "sleeper")
+	d.freeze()
+	close(froze)
+	b.script.end(errors.New("stream lost"))
+	eventually(t, func() error {
+		if s := heir.Status(); s.Active != "heir" {
+			return fmt.Errorf("the heir: %+v", s)
+		}
+		return nil
+	})
+	b.script.end(nil)
+	d.thaw()
+	eventually(t, func() error {
+		if s := sleeper.Status(); s.LastError != "stream lost" {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	close(hears)
+	b.awaitState(sleeper, Standby, "heir")
+	const away = "this canald was stopped, or cut off from Kafka"
+	if s := sleeper.Status(); !strings.Contains(s.LastError, away) || !strings.Contains(log.String(), away) {
+		t.Errorf("it says %q, and in its log:\n%s", s.LastError, log)
+	}
+	if err := errors.Join(stopSleeper(), stopHeir()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A canald that cannot reach the store is not in the group, so that one that can is active.

@@ -52,24 +52,33 @@ func (c *Copier) turns(ctx context.Context, m *member, pause *backoff) error {
 			return err
 		}
 		c.board.takes(c.config.ID, time.Now())
-		copied, err := c.run(turn, m)
+		err = c.take(turn, m, pause)
 		over := context.Cause(turn)
 		end()
+		switch {
+		case errors.Is(over, errSeatLost), errors.Is(err, errStanding):
+			c.deposed(err)
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// take copies until the turn is over, the store cannot be asked, or the mirror halts.
+func (c *Copier) take(turn context.Context, m *member, pause *backoff) error {
+	for {
+		copied, err := c.run(turn, m)
 		if copied {
 			*pause = backoff{}
 		}
 		var away *awayError
 		var h *Halt
-		switch {
-		case ctx.Err() != nil, errors.As(err, &away), errors.As(err, &h):
+		if turn.Err() != nil || errors.Is(err, errStanding) || errors.As(err, &away) || errors.As(err, &h) {
 			return err
-		case errors.Is(over, errSeatLost), errors.Is(err, errStanding):
-			c.deposed(err)
-			continue
 		}
 		c.interrupted(err)
-		if !pause.wait(ctx) {
-			return ctx.Err()
+		if !pause.wait(turn) {
+			return turn.Err()
 		}
 	}
 }
@@ -80,9 +89,8 @@ func (c *Copier) deposed(err error) {
 		err = errSeatLost
 	}
 	c.board.fail(err, nil, time.Now())
-	if c.board.enter(Waiting, time.Now()) {
-		c.log.Warn("mirror no longer active here", "err", err)
-	}
+	c.board.enter(Waiting, time.Now())
+	c.log.Warn("mirror no longer active here", "err", err)
 }
 
 // standing notes what is known while it is not this canald's turn.
