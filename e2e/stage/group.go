@@ -120,6 +120,12 @@ type Group struct {
 func (s *Stage) Listen(c *client.Client, group, topic string) *Group {
 	s.t.Helper()
 	s.subscribe(c, group, topic)
+	return s.Group(c, group)
+}
+
+// Group is Listen for a group that is subscribed already.
+func (s *Stage) Group(c *client.Client, group string) *Group {
+	s.t.Helper()
 	g := &Group{Name: group, s: s, seen: map[string]int{}, latest: map[string]client.Message{}}
 	consumer, err := c.NewConsumer(client.ConsumerConfig{Group: group, Refresh: time.Second, Drain: time.Second, Handler: g.handle})
 	if err != nil {

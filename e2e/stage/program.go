@@ -2,9 +2,11 @@ package stage
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,8 +40,8 @@ func (s *Stage) Notifyd(id string, more ...string) *Program {
 	s.t.Helper()
 	p := s.daemon("notifyd", id)
 	p.Addr = Free(s.t)
-	p.configure(s, "notifyd-"+id+".yaml", "id: %s\nlisten: %s\nops_listen: %s\nstores: {a: {dsn: %q}}\n%s\n",
-		id, p.Addr, p.Ops, s.DSN, strings.Join(more, "\n"))
+	p.configure(s, "notifyd-"+id+".yaml", "id: %s\nlisten: %s\nops_listen: %s\nstores: %s\n%s\n",
+		id, p.Addr, p.Ops, s.stores(", role: outbox-only"), strings.Join(more, "\n"))
 	return p
 }
 
@@ -48,9 +50,19 @@ func (s *Stage) Notifyd(id string, more ...string) *Program {
 func (s *Stage) Canald(id string, more ...string) *Program {
 	s.t.Helper()
 	p := s.daemon("canald", id)
-	p.configure(s, "canald-"+id+".yaml", "id: %s\ncluster: %s\ntopic_prefix: %s\nops_listen: %s\nstores: {a: {dsn: %q}}\nkafka: {brokers: [%q], allow_embedded: %t}\n%s\n",
-		id, s.Cluster, s.Prefix, p.Ops, s.DSN, s.Kafka, s.embedded, strings.Join(more, "\n"))
+	p.configure(s, "canald-"+id+".yaml", "id: %s\ncluster: %s\ntopic_prefix: %s\nops_listen: %s\nstores: %s\nkafka: {brokers: [%q], allow_embedded: %t}\n%s\n",
+		id, s.Cluster, s.Prefix, p.Ops, s.stores(""), s.Kafka, s.embedded, strings.Join(more, "\n"))
 	return p
+}
+
+// stores is the configuration of the stores; more is added to each that is outbox-only.
+func (s *Stage) stores(more string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "{a: {dsn: %q}", s.DSN)
+	for _, name := range slices.Sorted(maps.Keys(s.Outboxes)) {
+		fmt.Fprintf(&b, ", %s: {dsn: %q%s}", name, s.Outboxes[name], more)
+	}
+	return b.String() + "}"
 }
 
 func (s *Stage) daemon(name, id string) *Program {

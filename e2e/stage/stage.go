@@ -30,6 +30,8 @@ type Stage struct {
 	// Prefix stands before the names of the mirror's topics, Cluster before its transactional
 	// ids.
 	Prefix, Cluster string
+	// Outboxes are the DSNs of outbox-only stores, by name, of daemons that are made from then on.
+	Outboxes map[string]string
 
 	embedded bool
 	dir      string
