@@ -48,10 +48,11 @@ func (s seat) heard(asked time.Time) seat {
 }
 
 // after is the seat at a time: who is active and has not been answered for limit must
-// believe that another one is.
+// believe that another one is, and join anew. The group may not know that, when it was away
+// itself, so its answer to a mere heartbeat would not make anybody active again.
 func (s seat) after(now time.Time, limit time.Duration) seat {
 	if s.active && now.Sub(s.confirmed) > limit {
-		s.active, s.holder = false, ""
+		return outside
 	}
 	return s
 }
