@@ -13,6 +13,7 @@
 //	exchange  exchange.go             the registry names the groups that get it
 //	push      push.go, subscribe.go   one instance of each group, as far as its credit goes
 //	webhook   webhook.go              the same over HTTP: an endpoint is an instance of its group
+//	extend    extend.go               a consumer may ask for more time
 //	pace      pace.go, breaker.go,    a group that is down is left alone; one that is back catches
 //	          ramp.go                 up at a rate that grows while it takes it well
 //	settle    settle.go               outcomes become batched deletes or pending rows

@@ -40,6 +40,7 @@ type flight struct {
 
 	queuedAt int64 // this and the rest by the group's clock, under its lock
 	deadline int64
+	until    int64 // extended, behind the deadline by which it is ordered
 	wait     int64 // from the push to the deadline, microseconds; set with inst
 
 	inst   *instance
@@ -340,7 +341,13 @@ func (g *pushGroup) expire(settleAfter int64) {
 	var late, unsent []*flight
 	g.mu.Lock()
 	for len(g.order) > 0 && (g.order[0].done || g.order[0].deadline <= now) {
-		if f := heap.Pop(&g.order).(*flight); !f.done {
+		f := heap.Pop(&g.order).(*flight)
+		switch {
+		case f.done:
+		case f.until > now:
+			f.deadline = f.until
+			heap.Push(&g.order, f)
+		default:
 			if f.queued {
 				unsent = append(unsent, f)
 			} else {

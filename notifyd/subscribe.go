@@ -166,7 +166,7 @@ func (c *consumer) receive(ctx context.Context) error {
 	}
 }
 
-// settle passes acks and nacks to the owners of their shards and returns the tokens that
+// settle passes acks, nacks and extensions to the owners of their shards and returns the tokens that
 // cannot be settled here now.
 func (c *consumer) settle(req *notifyv1.SubscribeRequest) (refused [][]byte, err error) {
 	for _, raw := range req.GetAcks() {
@@ -189,6 +189,11 @@ func (c *consumer) settle(req *notifyv1.SubscribeRequest) (refused [][]byte, err
 		}
 		if f := c.b.hub.group(t.group).finish(flightKey{o, t.pos}, t.attempt); f != nil {
 			o.nacked(f, n)
+		}
+	}
+	for _, raw := range req.GetExtends() {
+		if err := c.b.extend(raw); err != nil {
+			return nil, err
 		}
 	}
 	c.group.pump()

@@ -84,8 +84,9 @@ func (a *attachment) receive(resp *notifyv1.SubscribeResponse) {
 		deadline := now.Add(time.Duration(a.ackWait.Load()))
 		for i, d := range ds {
 			items[i] = received{
-				Delivery: Delivery{Message: messageFrom(d.GetMessage()), Attempt: int(d.GetAttempt()), Deadline: deadline, Broker: a.addr},
-				token:    d.GetToken(), from: a, at: now,
+				Delivery: Delivery{Message: messageFrom(d.GetMessage()), Attempt: int(d.GetAttempt()), Deadline: deadline, Broker: a.addr,
+					extend: func() bool { return a.out.extends(d.GetToken()) }},
+				token: d.GetToken(), from: a, at: now, extended: now,
 			}
 		}
 		a.c.queue.push(items)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,7 +23,14 @@ type Delivery struct {
 	Deadline time.Time
 	// Broker is the host:port that delivered.
 	Broker string
+
+	extend func() bool
 }
+
+// Extend begins the ack wait anew: a handler that takes longer than it calls Extend now and
+// then, at least each third of it. It reports false when the stream has broken: the
+// broker delivers again. What only waits for a handler is extended by the Consumer.
+func (d Delivery) Extend() bool { return d.extend != nil && d.extend() }
 
 // ConsumerConfig is a consumer's configuration; the zero value of each optional
 // field is its default.
@@ -60,7 +68,9 @@ type Consumer struct {
 	client *Client
 	cfg    ConsumerConfig
 	queue  *queue
-	moved  chan struct{} // offer rerouted settlements now
+	// handled is when a handler began or ended last, nanoseconds since 1970.
+	handled atomic.Int64
+	moved   chan struct{} // offer rerouted settlements now
 
 	mu       sync.Mutex
 	attached map[string]*attachment // by address
@@ -107,6 +117,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	defer stopTaking()
 	var rerouting sync.WaitGroup
 	rerouting.Go(func() { c.offerAgain(taking) })
+	rerouting.Go(func() { c.extendQueued(taking) })
 	m := &members{c: c.client, h: h, log: c.client.cfg.Logger.With("group", c.cfg.Group), refresh: c.cfg.Refresh, open: c.open}
 	err := m.supervise(taking, work)
 	stopTaking()
@@ -165,7 +176,10 @@ func (c *Consumer) handle(ctx context.Context) {
 		if !ok {
 			return
 		}
-		s, settled := settlementOf(r.token, c.cfg.Handler(ctx, r.Delivery))
+		c.handled.Store(time.Now().UnixNano())
+		err := c.cfg.Handler(ctx, r.Delivery)
+		c.handled.Store(time.Now().UnixNano())
+		s, settled := settlementOf(r.token, err)
 		if !settled {
 			continue
 		}
@@ -176,6 +190,24 @@ func (c *Consumer) handle(ctx context.Context) {
 		}
 		if !r.from.settle(s) {
 			c.undelivered(r.from.addr, []settlement{s})
+		}
+	}
+}
+
+// extendPeriod is how often queued deliveries are looked at.
+const extendPeriod = 200 * time.Millisecond
+
+// extendQueued keeps what waits for a handler from being delivered again, as long as handlers
+// begin or end at all: what a stuck process holds goes to others.
+func (c *Consumer) extendQueued(ctx context.Context) {
+	t := time.NewTicker(extendPeriod)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-t.C:
+			c.queue.extend(now, time.Unix(0, c.handled.Load()))
 		}
 	}
 }

@@ -396,6 +396,27 @@ func TestDeliveryPastItsDeadlineIsNotBegun(t *testing.T) {
 	}
 }
 
+// The broker pays no heed to credit: what waits for the one handler waits longer than an ack wait.
+func TestWhatWaitsForAHandlerKeepsItsTime(t *testing.T) {
+	b := (&fakeBroker{subscribe: subscribeScript(900*time.Millisecond, func(ctx context.Context, se session) error {
+		if err := se.deliver("a", "b", "c", "d", "e", "f"); err != nil {
+			return err
+		}
+		return se.each(func(string, bool, string) {})
+	})}).start(t, "")
+	handled := make(chan string, 10)
+	consume(t, fastClient(t, b.addr), client.ConsumerConfig{Concurrency: 1, Handler: func(_ context.Context, d client.Delivery) error {
+		<-time.After(400 * time.Millisecond)
+		handled <- d.ID
+		return nil
+	}})
+	for _, want := range []string{"a", "b", "c", "d", "e", "f"} {
+		if got := await(t, "delivery", handled); got != want {
+			t.Fatalf("handled %s, want %s", got, want)
+		}
+	}
+}
+
 func TestConsumerLeavesAFrozenBroker(t *testing.T) {
 	attached := make(chan struct{}, 10)
 	var p *proxy

@@ -23,6 +23,7 @@ type outbox struct {
 
 	mu     sync.Mutex
 	queue  []settlement
+	extend [][]byte // tokens
 	credit uint32
 	ended  bool // no more will be added: write what is there and half-close
 	broken bool
@@ -38,6 +39,19 @@ func (o *outbox) add(s ...settlement) bool {
 		return false
 	}
 	o.queue = append(o.queue, s...)
+	o.mu.Unlock()
+	o.wake()
+	return true
+}
+
+// extends queues tokens of deliveries that need more time; false when the stream has broken.
+func (o *outbox) extends(tokens ...[]byte) bool {
+	o.mu.Lock()
+	if o.broken {
+		o.mu.Unlock()
+		return false
+	}
+	o.extend = append(o.extend, tokens...)
 	o.mu.Unlock()
 	o.wake()
 	return true
@@ -74,11 +88,11 @@ func (o *outbox) next(n int) (frame *notifyv1.SubscribeRequest, taken []settleme
 	defer o.mu.Unlock()
 	n = min(n, len(o.queue))
 	taken, o.queue = o.queue[:n:n], o.queue[n:]
-	if n == 0 && o.credit == 0 {
+	if n == 0 && o.credit == 0 && len(o.extend) == 0 {
 		return nil, nil, o.ended
 	}
-	frame = &notifyv1.SubscribeRequest{Credit: o.credit}
-	o.credit = 0
+	frame = &notifyv1.SubscribeRequest{Credit: o.credit, Extends: o.extend}
+	o.credit, o.extend = 0, nil
 	for _, s := range taken {
 		if s.nack {
 			frame.Nacks = append(frame.Nacks, &notifyv1.Nack{Token: s.token, Reason: s.reason, DelayMs: s.delayMS, Reject: s.reject})

@@ -250,3 +250,25 @@ func TestMillisecondsAreRoundedUpAndNeverOverflow(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatAStuckProcessHoldsIsNotExtended(t *testing.T) {
+	now := time.Now()
+	a := &attachment{out: newOutbox()}
+	a.ackWait.Store(int64(time.Second))
+	q := newQueue()
+	q.push([]received{{Delivery: Delivery{Deadline: now.Add(time.Second)}, token: []byte("x"), from: a, extended: now}})
+	extended := func(at, handled time.Time) bool {
+		q.extend(at, handled)
+		frame, _, _ := a.out.next(1)
+		return len(frame.GetExtends()) == 1
+	}
+	if extended(now.Add(300*time.Millisecond), now) {
+		t.Error("extended before a third of the wait is over")
+	}
+	if !extended(now.Add(400*time.Millisecond), now) || !extended(now.Add(800*time.Millisecond), now) {
+		t.Error("not extended while handlers move")
+	}
+	if extended(now.Add(1200*time.Millisecond), now) {
+		t.Error("extended although no handler moved for a whole wait")
+	}
+}

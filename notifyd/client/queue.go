@@ -19,6 +19,8 @@ type received struct {
 	token []byte
 	from  *attachment
 	at    time.Time
+	// extended is when its ack wait began last.
+	extended time.Time
 }
 
 func newQueue() *queue {
@@ -59,6 +61,26 @@ func (q *queue) pop(now func() time.Time) (received, bool) {
 		if !r.from.isBroken() && t.Before(r.Deadline) {
 			return r, true
 		}
+	}
+}
+
+// extend begins the ack wait of queued deliveries anew when a third of it is over: no
+// other instance should get what only waits here for its turn. Nothing is extended when no
+// handler has begun or ended for a whole wait.
+func (q *queue) extend(now, handled time.Time) {
+	byStream := map[*attachment][][]byte{}
+	q.mu.Lock()
+	for i := range q.items {
+		r := &q.items[i]
+		wait := time.Duration(r.from.ackWait.Load())
+		if now.Sub(r.extended) >= wait/3 && now.Before(r.Deadline) && now.Sub(handled) < wait {
+			r.extended, r.Deadline = now, now.Add(wait)
+			byStream[r.from] = append(byStream[r.from], r.token)
+		}
+	}
+	q.mu.Unlock()
+	for a, tokens := range byStream {
+		a.out.extends(tokens...)
 	}
 }
 

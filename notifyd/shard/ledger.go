@@ -258,6 +258,15 @@ func (l *Ledger) Ack(pos Pos, group int32) Place {
 	return l.outcome(pos, group, func(t *target) { t.state = acked })
 }
 
+// Extend notes that a running delivery has until deadline now.
+func (l *Ledger) Extend(pos Pos, group int32, deadline int64) Place {
+	return l.outcome(pos, group, func(t *target) {
+		if t.state == running {
+			t.at = deadline
+		}
+	})
+}
+
 // Fail notes that the running delivery ended without an ack; the next attempt is due at nextAt.
 func (l *Ledger) Fail(pos Pos, group int32, nextAt int64, err string) Place {
 	return l.outcome(pos, group, func(t *target) {

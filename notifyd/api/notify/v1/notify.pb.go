@@ -591,7 +591,10 @@ type SubscribeRequest struct {
 	Acks  [][]byte `protobuf:"bytes,2,rep,name=acks,proto3" json:"acks,omitempty"`
 	Nacks []*Nack  `protobuf:"bytes,3,rep,name=nacks,proto3" json:"nacks,omitempty"`
 	// When above zero, the new window: most deliveries in flight on this stream.
-	Credit        uint32 `protobuf:"varint,4,opt,name=credit,proto3" json:"credit,omitempty"`
+	Credit uint32 `protobuf:"varint,4,opt,name=credit,proto3" json:"credit,omitempty"`
+	// Tokens of deliveries in flight whose ack wait begins anew now. One that is not in flight
+	// any more, or that another broker delivered, is passed over.
+	Extends       [][]byte `protobuf:"bytes,5,rep,name=extends,proto3" json:"extends,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -652,6 +655,13 @@ func (x *SubscribeRequest) GetCredit() uint32 {
 		return x.Credit
 	}
 	return 0
+}
+
+func (x *SubscribeRequest) GetExtends() [][]byte {
+	if x != nil {
+		return x.Extends
+	}
+	return nil
 }
 
 type Attach struct {
@@ -5508,12 +5518,13 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\rPublishResult\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tduplicate\x18\x02 \x01(\bR\tduplicate\x12,\n" +
-	"\x05error\x18\x03 \x01(\v2\x16.notify.v1.ErrorDetailR\x05error\"\x90\x01\n" +
+	"\x05error\x18\x03 \x01(\v2\x16.notify.v1.ErrorDetailR\x05error\"\xaa\x01\n" +
 	"\x10SubscribeRequest\x12)\n" +
 	"\x06attach\x18\x01 \x01(\v2\x11.notify.v1.AttachR\x06attach\x12\x12\n" +
 	"\x04acks\x18\x02 \x03(\fR\x04acks\x12%\n" +
 	"\x05nacks\x18\x03 \x03(\v2\x0f.notify.v1.NackR\x05nacks\x12\x16\n" +
-	"\x06credit\x18\x04 \x01(\rR\x06credit\":\n" +
+	"\x06credit\x18\x04 \x01(\rR\x06credit\x12\x18\n" +
+	"\aextends\x18\x05 \x03(\fR\aextends\":\n" +
 	"\x06Attach\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\"g\n" +
