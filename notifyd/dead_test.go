@@ -26,7 +26,9 @@ type rawConsumer struct {
 
 func (s *stage) attach(addr, group string) *rawConsumer {
 	s.t.Helper()
-	c := &rawConsumer{s: s, stream: raw(addr).Subscribe(s.t.Context())}
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	s.t.Cleanup(cancel)
+	c := &rawConsumer{s: s, stream: raw(addr).Subscribe(ctx)}
 	c.send(&notifyv1.SubscribeRequest{Attach: &notifyv1.Attach{Group: group}})
 	if _, err := c.stream.Receive(); err != nil {
 		s.t.Fatal(err)
@@ -72,7 +74,7 @@ func (c *rawConsumer) ack(token []byte) {
 	c.send(&notifyv1.SubscribeRequest{Acks: [][]byte{token}})
 }
 
-// text joins one column of the dead letters of all shards, sorted.
+// dead reads one column of the dead letters of all shards, sorted.
 func (s *stage) dead(column string) []string {
 	s.t.Helper()
 	var out []string
