@@ -62,8 +62,7 @@ func readPlace(s string) (no int, after uuid.UUID, err error) {
 }
 
 func (b *Broker) halfProto(h store.Half) *notifyv1.Half {
-	storeID := uuid.MustParse(b.main.st.StoreID)
-	out := &notifyv1.Half{Message: messageProto(h.Msg), Handle: handle{store: storeID, shard: h.Shard, id: h.Msg.ID}.encode(),
+	out := &notifyv1.Half{Message: messageProto(h.Msg), Handle: handle{store: b.main.storeID, shard: h.Shard, id: h.Msg.ID}.encode(),
 		ProducerGroup: h.Group, CheckUrl: h.CheckURL, PreparedAtUs: h.Msg.BornAt, Checks: uint32(h.Checks), Parked: h.Parked,
 		LastError: h.LastError, Why: whyUndecided(h, b.cfg.CheckBudget, b.producers.count(h.Group), b.main.clock.now())}
 	switch {
@@ -93,13 +92,34 @@ func (b *Broker) DecideHalf(ctx context.Context, req *connect.Request[notifyv1.D
 	if len(b.main.owned()) == 0 {
 		return nil, rpcError(newError(notifyv1.Reason_REASON_UNAVAILABLE, "this broker owns no shard now: ask another one"))
 	}
-	no, err := b.main.st.FindHalf(ctx, id)
-	if err != nil && !errors.Is(err, store.ErrUnknownHalf) {
-		return nil, rpcError(err)
-	}
-	p, err := b.decide(ctx, handle{store: uuid.MustParse(b.main.st.StoreID), shard: no, id: id}, "", d)
+	repeated, err := b.decideCopies(ctx, id, d)
 	if err != nil {
 		return nil, rpcError(err)
 	}
-	return connect.NewResponse(&notifyv1.DecideHalfResponse{Repeated: p.dup}), nil
+	return connect.NewResponse(&notifyv1.DecideHalfResponse{Repeated: repeated}), nil
+}
+
+// decideCopies decides a half by its id, wherever it stands. A Prepare that was sent again through
+// another broker may have left a copy in a second shard, which only goes.
+func (b *Broker) decideCopies(ctx context.Context, id uuid.UUID, d store.Decision) (repeated bool, err error) {
+	for copies := 0; ; copies++ {
+		no, err := b.main.st.FindHalf(ctx, id)
+		unknown := errors.Is(err, store.ErrUnknownHalf)
+		switch {
+		case unknown && copies > 0:
+			return repeated, nil
+		case err != nil && !unknown:
+			return false, err
+		}
+		p, err := b.decide(ctx, handle{store: b.main.storeID, shard: no, id: id}, "", d)
+		if err != nil {
+			return false, err
+		}
+		if copies == 0 {
+			repeated = p.dup
+		}
+		if unknown {
+			return repeated, nil
+		}
+	}
 }

@@ -365,3 +365,33 @@ func TestACallbackIntoAPrivateNetworkIsNeverAsked(t *testing.T) {
 		t.Error("a loopback address was called")
 	}
 }
+
+func TestAPersonsDecisionTakesEveryCopyOfAHalf(t *testing.T) {
+	s := newStage(t)
+	first, _ := s.broker(nil)
+	second, _ := s.broker(nil)
+	c := s.client(first)
+	s.subscribe(c, "orders", "g")
+	id := uuid.NewString()
+	s.until("a copy through each broker", func() bool {
+		for _, addr := range []string{first, second} {
+			s.prepare(raw(addr), &notifyv1.PrepareRequest{ProducerGroup: "shop", Message: &notifyv1.Message{Id: id, Topic: "orders"}})
+		}
+		return s.rows("half") >= 2
+	})
+	for i, repeated := range []bool{false, true} {
+		err := c.Admin(t.Context(), func(a notifyv1connect.AdminClient) error {
+			r, err := a.DecideHalf(t.Context(), connect.NewRequest(&notifyv1.DecideHalfRequest{Id: id, Decision: notifyv1.Decision_DECISION_COMMIT}))
+			if err == nil && r.Msg.GetRepeated() != repeated {
+				t.Errorf("decision %d: repeated is %t", i+1, !repeated)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if h, m := s.rows("half"), s.rows("message"); h != 0 || m != 1 {
+		t.Errorf("%d halves and %d messages after the decision", h, m)
+	}
+}
