@@ -390,8 +390,8 @@ func TestAPersonsDecisionTakesEveryCopyOfAHalf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if h, m := s.rows("half"), s.rows("message"); h != 0 || m != 1 {
-		t.Errorf("%d halves and %d messages after the decision", h, m)
+		if h, m := s.rows("half"), s.rows("message"); h != 0 || m != 1 {
+			t.Errorf("%d halves and %d messages after decision %d", h, m, i+1)
+		}
 	}
 }
