@@ -66,6 +66,7 @@ type migrateFlags struct {
 	store  string
 	shards int
 	print  bool
+	from   int64
 }
 
 func addMigrate(root *cobra.Command) {
@@ -85,6 +86,7 @@ func addMigrate(root *cobra.Command) {
 	sub.Flags().IntVar(&f.shards, "shards", 0, fmt.Sprintf("number of shards of a new store, 1 to %d, fixed from then on (default %d, and %d with role outbox-only)",
 		schema.MaxShards, schema.DefaultShards, outboxShards))
 	sub.Flags().BoolVar(&f.print, "print", false, "print the SQL that makes a new store, with --shards (default 1), and connect nowhere")
+	sub.Flags().Int64Var(&f.from, "from", 0, "with --print: the SQL that upgrades a store of this schema version")
 }
 
 func (f migrateFlags) printScript(cmd *cobra.Command) error {
@@ -93,8 +95,11 @@ func (f migrateFlags) printScript(cmd *cobra.Command) error {
 		shards = outboxShards
 	}
 	script, err := migrate.Script(shards)
+	if f.from != 0 {
+		script, err = migrate.UpgradeScript(f.from, shards)
+	}
 	if err != nil {
-		return err
+		return daemon.WithExitCode(daemon.ExitUsage, err)
 	}
 	_, err = fmt.Fprint(cmd.OutOrStdout(), script)
 	return err

@@ -1,39 +1,34 @@
 package schema
 
 import (
-	_ "embed"
+	"embed"
 	"fmt"
+	"io/fs"
 	"strings"
 	"text/template"
 )
 
-var (
-	//go:embed 001_store.sql.tmpl
-	storeTemplate string
-	//go:embed 002_settings.sql.tmpl
-	settingsTemplate string
-	//go:embed 003_retries.sql.tmpl
-	retriesTemplate string
-)
+//go:embed *.sql.tmpl
+var templates embed.FS
 
-// Statements returns the DDL of version 1 of a store with the given number of shards, one
-// statement each, in order. Each can be run again after it has succeeded. The error says that
-// the number of shards is out of range.
-func Statements(shards int) ([]string, error) { return statements(storeTemplate, shards) }
-
-// SettingsStatements returns the DDL that makes version 2 of version 1, as Statements does.
-// Each is an ALTER TABLE that adds one thing: run again, it fails with error 1060 or 1061,
-// which say that the column or the key is there.
-func SettingsStatements(shards int) ([]string, error) { return statements(settingsTemplate, shards) }
-
-// RetriesStatements returns the DDL that makes version 3 of version 2, as SettingsStatements does.
-func RetriesStatements(shards int) ([]string, error) { return statements(retriesTemplate, shards) }
-
-func statements(text string, shards int) ([]string, error) {
+// Statements returns the DDL that makes a version, 1 to Latest, of the one before, for a store
+// with the given number of shards, one statement each, in order. Each can be run again after it has
+// succeeded: those of version 1 make a table if it is not there; those above add one thing with an
+// ALTER TABLE, and then fail with error 1060 or 1061, which say that the column or the key is
+// there. The error says that the number of shards, or the version, is out of range.
+func Statements(version int64, shards int) ([]string, error) {
 	if err := CheckShards(shards); err != nil {
 		return nil, err
 	}
-	tmpl, err := template.New("store").Parse(text)
+	names, err := fs.Glob(templates, fmt.Sprintf("%03d_*.sql.tmpl", version))
+	if err != nil || len(names) != 1 {
+		return nil, fmt.Errorf("schema version %d: this program knows versions 1 to %d", version, Latest)
+	}
+	text, err := fs.ReadFile(templates, names[0])
+	if err != nil {
+		return nil, fmt.Errorf("store schema: %w", err)
+	}
+	tmpl, err := template.New("store").Parse(string(text))
 	if err != nil {
 		return nil, fmt.Errorf("store schema: %w", err)
 	}

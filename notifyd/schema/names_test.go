@@ -43,7 +43,7 @@ func TestMessageColumnsAreInTheirOrder(t *testing.T) {
 
 func TestEveryStatementCanBeRunAgain(t *testing.T) {
 	for _, shards := range []int{1, 8, MaxShards} {
-		statements, err := Statements(shards)
+		statements, err := Statements(1, shards)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,15 +52,15 @@ func TestEveryStatementCanBeRunAgain(t *testing.T) {
 				t.Errorf("statement: %s", s)
 			}
 		}
-		settings, err := SettingsStatements(shards)
-		if err != nil {
-			t.Fatal(err)
+		var later []string
+		for version := int64(2); version <= Latest; version++ {
+			more, err := Statements(version, shards)
+			if err != nil {
+				t.Fatal(err)
+			}
+			later = append(later, more...)
 		}
-		retries, err := RetriesStatements(shards)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, s := range append(settings, retries...) {
+		for _, s := range later {
 			if !strings.HasPrefix(s, "ALTER TABLE ") || strings.Count(s, " ADD ") != 1 || strings.ContainsAny(s, ";{}") || strings.Contains(s, "message_") {
 				t.Errorf("statement: %s", s)
 			}
@@ -74,8 +74,13 @@ func TestEveryStatementCanBeRunAgain(t *testing.T) {
 		}
 	}
 	for _, shards := range []int{-1, 0, MaxShards + 1} {
-		if _, err := Statements(shards); err == nil || !strings.Contains(err.Error(), fmt.Sprint(shards)) {
+		if _, err := Statements(1, shards); err == nil || !strings.Contains(err.Error(), fmt.Sprint(shards)) {
 			t.Errorf("%d shards: %v", shards, err)
+		}
+	}
+	for _, version := range []int64{0, Latest + 1} {
+		if _, err := Statements(version, 1); err == nil {
+			t.Errorf("statements of version %d", version)
 		}
 	}
 }

@@ -19,7 +19,7 @@ func install(ctx context.Context, db *sql.DB, opts Options) error {
 	if err != nil {
 		return err
 	}
-	statements, err := schema.Statements(shards)
+	statements, err := schema.Statements(1, shards)
 	if err != nil {
 		return err
 	}
@@ -30,13 +30,13 @@ func install(ctx context.Context, db *sql.DB, opts Options) error {
 }
 
 // upgrade makes a version that adds columns and keys to tables that are there.
-func upgrade(statements func(shards int) ([]string, error)) func(context.Context, *sql.DB) error {
+func upgrade(version int64) func(context.Context, *sql.DB) error {
 	return func(ctx context.Context, db *sql.DB) error {
 		info, err := schema.Read(ctx, db)
 		if err != nil {
 			return err
 		}
-		ddl, err := statements(info.Shards)
+		ddl, err := schema.Statements(version, info.Shards)
 		if err != nil {
 			return err
 		}

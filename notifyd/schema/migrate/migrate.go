@@ -96,13 +96,14 @@ func up(ctx context.Context, db *sql.DB, from int64, opts Options) error {
 			return err
 		}
 	}
+	versions := []*goose.Migration{version(1, func(ctx context.Context, db *sql.DB) error { return install(ctx, db, opts) })}
+	for n := int64(2); n <= schema.Latest; n++ {
+		versions = append(versions, version(n, upgrade(n)))
+	}
 	provider, err := goose.NewProvider(goose.DialectMySQL, db, nil,
 		goose.WithTableName(schema.TableVersion),
 		goose.WithDisableGlobalRegistry(true),
-		goose.WithGoMigrations(
-			version(1, func(ctx context.Context, db *sql.DB) error { return install(ctx, db, opts) }),
-			version(2, upgrade(schema.SettingsStatements)),
-			version(3, upgrade(schema.RetriesStatements))))
+		goose.WithGoMigrations(versions...))
 	if err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func version(n int64, make func(context.Context, *sql.DB) error) *goose.Migratio
 // checkOccupied refuses a schema with a table of a name that the store needs, unless an
 // earlier run made it: an application's own "outbox" would be taken for the store's.
 func checkOccupied(ctx context.Context, db *sql.DB) error {
-	statements, err := schema.Statements(schema.MaxShards)
+	statements, err := schema.Statements(1, schema.MaxShards)
 	if err != nil {
 		return err
 	}

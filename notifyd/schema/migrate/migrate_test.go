@@ -111,6 +111,52 @@ func TestThePrintedScriptMakesWhatMigrateMakes(t *testing.T) {
 	}
 }
 
+func TestThePrintedUpgradeMakesWhatMigrateMakes(t *testing.T) {
+	for from := int64(1); from < schema.Latest; from++ {
+		script, err := UpgradeScript(from, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		address, fresh := dbtest.Schema(t), dbtest.Schema(t)
+		cfg, err := mysql.ParseDSN(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.MultiStatements = true
+		db := pool(t, cfg.FormatDSN())
+		if err := createVersionTable(t.Context(), db); err != nil {
+			t.Fatal(err)
+		}
+		if err := install(t.Context(), db, Options{Shards: 1}); err != nil {
+			t.Fatal(err)
+		}
+		for version := int64(1); version <= from; version++ {
+			if version > 1 {
+				if err := upgrade(version)(t.Context(), db); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := db.Exec("INSERT INTO schema_version (version_id, is_applied) VALUES (?, TRUE)", version); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := db.Exec(script); err != nil {
+			t.Fatalf("from %d: %v", from, err)
+		}
+		if _, err := Migrate(t.Context(), fresh, Options{Shards: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := describe(t, db), describe(t, pool(t, fresh)); got != want {
+			t.Errorf("from %d the script made\n%s\nthe program\n%s", from, got, want)
+		}
+	}
+	for _, from := range []int64{0, schema.Latest} {
+		if _, err := UpgradeScript(from, 1); err == nil {
+			t.Errorf("an upgrade from version %d", from)
+		}
+	}
+}
+
 func TestASchemaWithSomebodyElsesTableIsLeftAlone(t *testing.T) {
 	address := dbtest.Schema(t)
 	db := pool(t, address)
@@ -403,7 +449,7 @@ func assertWhole(t *testing.T, db *sql.DB, shards int) {
 	if version, err := schema.Version(t.Context(), db); err != nil || version != schema.Latest {
 		t.Errorf("version: %d, %v", version, err)
 	}
-	statements, err := schema.Statements(shards)
+	statements, err := schema.Statements(1, shards)
 	if err != nil {
 		t.Fatal(err)
 	}
