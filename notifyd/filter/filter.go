@@ -1,0 +1,160 @@
+package filter
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/interpreter"
+)
+
+const (
+	// MaxBytes is the longest expression.
+	MaxBytes = 4096
+	// MaxCost is the most that an expression may cost by estimate, in CEL's units, for a
+	// message whose headers are of average size: 64 of 256 bytes fill what a message may have.
+	// Looking a header up and comparing it costs some 30.
+	MaxCost = 20_000
+	// RunCost is the most that it may cost for one message.
+	RunCost = 100_000
+)
+
+// maxNesting bounds loops in loops, such as headers.all(a, headers.all(b, ...)).
+const maxNesting = 2
+
+// A Filter is a compiled expression. It is safe for concurrent use.
+type Filter struct {
+	program cel.Program
+	counted cel.Program // the same, which counts its cost
+}
+
+// An Input is a message as filters see it.
+type Input struct {
+	headers, topic, key ref.Val
+	average             bool // no size is above those of the estimate
+}
+
+// NewInput prepares a message for any number of filters. The map is not copied.
+func NewInput(topic, key string, headers map[string]string) *Input {
+	in := &Input{headers: types.NewStringStringMap(types.DefaultTypeAdapter, headers), topic: types.String(topic), key: types.String(key)}
+	in.average = len(headers) <= headerCount && len(topic) <= nameBytes && len(key) <= nameBytes
+	for name, value := range headers {
+		in.average = in.average && len(name) <= headerBytes && len(value) <= headerBytes
+	}
+	return in
+}
+
+// ResolveName implements CEL's access to variables.
+func (in *Input) ResolveName(name string) (any, bool) {
+	switch name {
+	case "headers":
+		return in.headers, true
+	case "topic":
+		return in.topic, true
+	case "key":
+		return in.key, true
+	}
+	return nil, false
+}
+
+// Parent implements CEL's access to variables.
+func (in *Input) Parent() interpreter.Activation { return nil }
+
+// environment is the language of filters, made once.
+var environment = sync.OnceValues(func() (*cel.Env, error) {
+	return cel.NewEnv(
+		cel.Variable("headers", cel.MapType(cel.StringType, cel.StringType)),
+		cel.Variable("topic", cel.StringType),
+		cel.Variable("key", cel.StringType),
+		lookupFunction(),
+		cel.ParserExpressionSizeLimit(MaxBytes),
+		cel.ASTValidators(
+			cel.ValidateRegexLiterals(), cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals(),
+			cel.ValidateHomogeneousAggregateLiterals(), cel.ValidateComprehensionNestingLimit(maxNesting)))
+})
+
+// Compile reads an expression. Its error is an *Error, which says in one line where the expression
+// is wrong and why.
+func Compile(expression string) (*Filter, error) {
+	if n := len(expression); n > MaxBytes {
+		return nil, &Error{Reason: fmt.Sprintf("%d bytes are too many, at most %d", n, MaxBytes)}
+	}
+	env, err := environment()
+	if err != nil {
+		return nil, fmt.Errorf("filter language: %w", err)
+	}
+	tree, issues := env.Compile(expression)
+	if issues.Err() != nil {
+		return nil, located(issues)
+	}
+	if tree.OutputType() != cel.BoolType {
+		return nil, &Error{Reason: fmt.Sprintf("it is of type %s, want bool: compare it with something", tree.OutputType())}
+	}
+	if tree, err = missingIsEmpty(env, tree); err != nil {
+		return nil, &Error{Reason: oneLine(err.Error())}
+	}
+	estimate, err := env.EstimateCost(tree, sizes{})
+	if err != nil {
+		return nil, &Error{Reason: oneLine(err.Error())}
+	}
+	if estimate.Max > MaxCost {
+		return nil, &Error{Reason: fmt.Sprintf("it may cost %d units for one message, at most %d are allowed: drop loops and regular expressions", estimate.Max, MaxCost)}
+	}
+	f := &Filter{}
+	if f.program, err = env.Program(tree, cel.EvalOptions(cel.OptOptimize)); err == nil {
+		f.counted, err = env.Program(tree, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(RunCost))
+	}
+	if err != nil {
+		return nil, &Error{Reason: oneLine(err.Error())}
+	}
+	return f, nil
+}
+
+// Match reports whether the message is wanted. Its error says why there is no answer.
+func (f *Filter) Match(in *Input) (bool, error) {
+	program := f.counted
+	if in.average {
+		program = f.program
+	}
+	out, _, err := program.Eval(in)
+	if err != nil {
+		return false, err
+	}
+	wanted, ok := out.Value().(bool)
+	if !ok {
+		return false, errors.New("the filter gave no bool")
+	}
+	return wanted, nil
+}
+
+// An Error says why an expression is refused.
+type Error struct {
+	// Line counts from 1, Column in characters from 1; 0: the expression as a whole.
+	Line, Column int
+	Reason       string
+}
+
+func (e *Error) Error() string {
+	switch {
+	case e.Line == 0:
+		return e.Reason
+	case e.Line == 1:
+		return fmt.Sprintf("column %d: %s", e.Column, e.Reason)
+	}
+	return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Reason)
+}
+
+// located is the first of the problems found.
+func located(issues *cel.Issues) *Error {
+	first := issues.Errors()[0]
+	return &Error{Line: max(1, first.Location.Line()), Column: max(0, first.Location.Column()) + 1, Reason: oneLine(first.Message)}
+}
+
+func oneLine(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	return strings.TrimSuffix(s, " (in container '')")
+}
