@@ -2,10 +2,8 @@ package notifyd
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
-	"strings"
 
 	"connectrpc.com/connect"
 
@@ -45,10 +43,6 @@ func listLimit(limit uint32) int {
 
 func topicProto(t store.Topic) *notifyv1.Topic {
 	return &notifyv1.Topic{Name: t.Name, Mirrored: &t.Mirrored, CreatedAtUs: t.CreatedAt, CheckAfterMs: uint32(t.Settings.CheckAfter / 1000)}
-}
-
-func (v *view) subscriptionProto(s store.Subscription) *notifyv1.Subscription {
-	return &notifyv1.Subscription{Group: v.GroupNames[s.GroupID], Topic: s.Topic, CreatedAtUs: s.CreatedAt}
 }
 
 // fresh reads the registry in force for a listing.
@@ -165,56 +159,6 @@ func (b *Broker) GetGroup(ctx context.Context, req *connect.Request[notifyv1.Get
 		}
 	}
 	return connect.NewResponse(&notifyv1.GetGroupResponse{Group: out}), nil
-}
-
-// AddSubscription implements the API.
-func (b *Broker) AddSubscription(ctx context.Context, req *connect.Request[notifyv1.AddSubscriptionRequest]) (*connect.Response[notifyv1.AddSubscriptionResponse], error) {
-	s := req.Msg.GetSubscription()
-	if err := errors.Join(message.ValidateGroup(s.GetGroup()), message.ValidateTopic(s.GetTopic())); err != nil {
-		return nil, rpcError(err)
-	}
-	if b.cfg.AutoCreateTopics {
-		if _, err := b.findTopic(ctx, s.GetTopic()); err != nil {
-			return nil, rpcError(err)
-		}
-	}
-	created, err := b.main.st.AddSubscription(ctx, s.GetGroup(), s.GetTopic())
-	if errors.Is(err, store.ErrNoTopic) {
-		return nil, rpcError(unknownTopic(s.GetTopic()))
-	}
-	if err != nil {
-		return nil, rpcError(err)
-	}
-	v, err := b.fresh(ctx)
-	if err != nil {
-		return nil, err
-	}
-	res := &notifyv1.AddSubscriptionResponse{GroupCreated: created, StoresAway: b.spread(ctx)}
-	for _, x := range v.Subscriptions {
-		if x.Topic == s.GetTopic() && v.GroupNames[x.GroupID] == s.GetGroup() {
-			res.Subscription = v.subscriptionProto(x)
-		}
-	}
-	return connect.NewResponse(res), nil
-}
-
-// ListSubscriptions implements the API.
-func (b *Broker) ListSubscriptions(ctx context.Context, req *connect.Request[notifyv1.ListSubscriptionsRequest]) (*connect.Response[notifyv1.ListSubscriptionsResponse], error) {
-	v, err := b.fresh(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var all []*notifyv1.Subscription
-	for _, s := range v.Subscriptions {
-		p := v.subscriptionProto(s)
-		if (req.Msg.GetGroup() == "" || req.Msg.GetGroup() == p.Group) && (req.Msg.GetTopic() == "" || req.Msg.GetTopic() == p.Topic) {
-			all = append(all, p)
-		}
-	}
-	name := func(s *notifyv1.Subscription) string { return s.Group + "/" + s.Topic }
-	slices.SortFunc(all, func(a, b *notifyv1.Subscription) int { return strings.Compare(name(a), name(b)) })
-	cut, next := page(all, name, req.Msg.GetAfter(), req.Msg.GetLimit())
-	return connect.NewResponse(&notifyv1.ListSubscriptionsResponse{Subscriptions: cut, Next: next}), nil
 }
 
 // ListBrokers implements the API.

@@ -58,10 +58,9 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 	}
 	c := &core{cfg: cfg, log: deps.Logger, metrics: newMetrics(deps.Registerer), declared: &registry{changed: make(chan struct{}, 1)},
 		commits:   newCommitGate(),
-		hub:       newHub(time.Duration(cfg.AckWait), newClock(time.Now())),
-		producers: newProducers(),
-		retry: retryPolicy{min: time.Duration(cfg.RetryMin), max: time.Duration(cfg.RetryMax),
-			attempts: cfg.MaxAttempts, age: time.Duration(cfg.MaxAge)}}
+		hub:       newHub(newClock(time.Now())),
+		producers: newProducers()}
+	c.viewer = newViewer(c)
 	networks, err := egress.ParseNetworks(cfg.EgressNetworks)
 	if err != nil {
 		return nil, err
@@ -118,7 +117,7 @@ func (b *Broker) serve(ctx context.Context, listener net.Listener, self store.Br
 	b.reroute(work)
 
 	var all errgroup.Group
-	all.Go(func() error { b.hub.run(work, settleAfter); return nil })
+	all.Go(func() error { b.hub.run(work, settleAfter, b.declared); return nil })
 	all.Go(func() error { b.forward.run(work); return nil })
 	failed := make(chan error, 1)
 	all.Go(func() error {

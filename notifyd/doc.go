@@ -10,7 +10,7 @@
 //	coalesce  coalesce.go             what arrives during one commit is the next batch
 //	gate      gate.go                 few small batches commit at once, so that they grow
 //	insert    insert.go               one fenced transaction; COMMIT is the promise
-//	exchange  exchange.go             the registry names the groups that get it
+//	exchange  exchange.go             the registry and its filters name the groups that get it
 //	push      push.go, subscribe.go   one instance of each group, as far as its credit goes
 //	webhook   webhook.go              the same over HTTP: an endpoint is an instance of its group
 //	extend    extend.go               a consumer may ask for more time
@@ -21,6 +21,10 @@
 //	delay     delay.go                a delayed message is exchanged when its time has come
 //	retry     retry.go                when a failed delivery is due again, or why it is not
 //	bury      dead.go                 one that is not becomes a dead letter
+//	sweep     sweep.go                what a dropped group left is removed
+//
+// subscription.go says what a subscription may be, and how two definitions differ (declared by
+// admin_subscription.go); deadlines.go ends the ack waits, which differ from one to the other.
 //
 // Two other ways lead to the same INSERT. A half message (half.go) is prepared, then committed or
 // rolled back; one that nobody decides is asked about (check.go) over the streams of its

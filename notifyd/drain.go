@@ -121,12 +121,17 @@ func (o *owner) read(ctx context.Context) (again bool, err error) {
 		}
 	}
 	o.mu.Unlock()
+	more, err := o.sweep(ctx)
+	if err != nil {
+		return false, err
+	}
+	again = again || more
 	for _, g := range due {
 		drain := o.drainGroup
 		if g == shard.Delayed {
 			drain = o.exchangeDue
 		}
-		more, err := drain(ctx, g)
+		more, err = drain(ctx, g)
 		if err != nil {
 			return false, err
 		}
@@ -204,6 +209,7 @@ func (o *owner) forgetWritten() {
 func (o *owner) retries(d *drain, group int32, now int64, due []store.Due) []*flight {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	v := o.registry.load()
 	var fs []*flight
 	for _, row := range due {
 		d.cursor = store.Cursor{NextAt: row.NextAt, Pos: row.Pos}
@@ -212,15 +218,14 @@ func (o *owner) retries(d *drain, group int32, now int64, due []store.Due) []*fl
 			continue
 		}
 		d.found = true
-		f := o.flight(row.Pos, group, row.Attempts+1)
-		f.retry, f.msg, f.since = true, row.Msg, row.CountsFrom
-		if o.core.retry.expired(now, f.ageFrom()) || f.outlives(now) {
+		f := o.flight(v, shard.Delivery{Pos: row.Pos, Group: group, Msg: row.Msg}, row.Attempts+1)
+		f.retry, f.since = true, row.CountsFrom
+		if v.policy(row.Msg.Topic, group).retry.expired(now, f.ageFrom()) || f.outlives(now) {
 			o.metrics.deadLetters.WithLabelValues(row.Msg.Topic, o.groupName(group), deadExpired).Inc()
 			o.buryRow(shard.DeadRow{Pos: row.Pos, Group: group, Reason: deadExpired, Attempts: row.Attempts})
 			continue
 		}
 		o.busy[k] = true
-		f.token = o.token(f)
 		fs = append(fs, f)
 	}
 	return fs

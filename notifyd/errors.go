@@ -26,11 +26,11 @@ func traits(reason notifyv1.Reason) (code connect.Code, retryable bool) {
 	case notifyv1.Reason_REASON_INVALID, notifyv1.Reason_REASON_TOO_LARGE:
 		return connect.CodeInvalidArgument, false
 	case notifyv1.Reason_REASON_UNKNOWN_TOPIC, notifyv1.Reason_REASON_UNKNOWN_GROUP, notifyv1.Reason_REASON_UNKNOWN_HALF,
-		notifyv1.Reason_REASON_UNKNOWN_WEBHOOK:
+		notifyv1.Reason_REASON_UNKNOWN_WEBHOOK, notifyv1.Reason_REASON_UNKNOWN_SUBSCRIPTION:
 		return connect.CodeNotFound, false
 	case notifyv1.Reason_REASON_NOT_YOURS:
 		return connect.CodePermissionDenied, false
-	case notifyv1.Reason_REASON_DECIDED_OTHERWISE:
+	case notifyv1.Reason_REASON_DECIDED_OTHERWISE, notifyv1.Reason_REASON_DEFINED_OTHERWISE:
 		return connect.CodeFailedPrecondition, false
 	case notifyv1.Reason_REASON_CONFLICT, notifyv1.Reason_REASON_ALREADY_EXISTS:
 		return connect.CodeAlreadyExists, false
@@ -57,6 +57,11 @@ func unknownTopic(name string) *apiError {
 func unknownGroup(name string) *apiError {
 	return newError(notifyv1.Reason_REASON_UNKNOWN_GROUP,
 		"group %q is not declared: notify sub add --group %s --topic TOPIC", name, name)
+}
+
+func unknownSubscription(group, topic string) *apiError {
+	return newError(notifyv1.Reason_REASON_UNKNOWN_SUBSCRIPTION,
+		"group %q does not subscribe to topic %q: notify sub add --group %s --topic %s", group, topic, group, topic)
 }
 
 // asAPIError turns any error into what a caller may see.

@@ -3,7 +3,11 @@ package notifyd
 import (
 	"slices"
 	"sync/atomic"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"notifymirror/notifyd/filter"
 	"notifymirror/notifyd/message"
 	"notifymirror/notifyd/shard"
 	"notifymirror/notifyd/store"
@@ -12,19 +16,144 @@ import (
 // A view is one version of the registry with the exchange made from it. It is never changed.
 type view struct {
 	*store.Registry
-	groupsOf map[string][]int32 // by topic
+	audiences map[string]*audience // by topic
+	policies  map[subscriptionKey]policy
+	standard  policy // of rows whose subscription is gone
 }
 
-func newView(r *store.Registry) *view {
-	v := &view{Registry: r, groupsOf: map[string][]int32{}}
+type subscriptionKey struct {
+	topic string
+	group int32
+}
+
+// An audience is who gets the messages of one topic.
+type audience struct {
+	all      []int32 // groups without a filter
+	choosers []chooser
+}
+
+// A chooser is a group that gets what its filter lets through.
+type chooser struct {
+	group  int32
+	filter *filter.Filter
+	failed prometheus.Counter
+}
+
+// A policy is how the deliveries of a subscription go.
+type policy struct {
+	ackWait time.Duration
+	retry   retryPolicy
+}
+
+// A viewer makes views of registries.
+type viewer struct {
+	standard policy
+	failed   *prometheus.CounterVec // topic, group
+	broken   func(group, topic string, err error)
+}
+
+func newViewer(c *core) *viewer {
+	return &viewer{
+		standard: policy{ackWait: time.Duration(c.cfg.AckWait), retry: retryPolicy{
+			min: time.Duration(c.cfg.RetryMin), max: time.Duration(c.cfg.RetryMax), attempts: c.cfg.MaxAttempts, age: time.Duration(c.cfg.MaxAge)}},
+		failed: c.metrics.filterErrors,
+		broken: func(group, topic string, err error) {
+			c.log.Error("filter cannot be compiled by this version and lets everything through", "group", group, "topic", topic, "err", err)
+		}}
+}
+
+// view compiles each filter. One that this program cannot compile, since a newer one took it, lets
+// everything through: an unwanted message can be thrown away, a missing one cannot be found.
+func (w *viewer) view(r *store.Registry) *view {
+	v := &view{Registry: r, audiences: map[string]*audience{}, policies: map[subscriptionKey]policy{}, standard: w.standard}
 	for _, s := range r.Subscriptions {
-		v.groupsOf[s.Topic] = append(v.groupsOf[s.Topic], s.GroupID)
+		v.policies[subscriptionKey{s.Topic, s.GroupID}] = w.standard.with(s.Settings)
+		to := v.audiences[s.Topic]
+		if to == nil {
+			to = &audience{}
+			v.audiences[s.Topic] = to
+		}
+		if s.Settings.Filter == "" {
+			to.all = append(to.all, s.GroupID)
+			continue
+		}
+		group := r.GroupNames[s.GroupID]
+		f, err := filter.Compile(s.Settings.Filter)
+		if err != nil {
+			w.broken(group, s.Topic, err)
+			to.all = append(to.all, s.GroupID)
+			continue
+		}
+		to.choosers = append(to.choosers, chooser{group: s.GroupID, filter: f, failed: w.failed.WithLabelValues(s.Topic, group)})
 	}
 	return v
 }
 
-// exchange names the groups that get a message: all that subscribe to its topic.
-func (v *view) exchange(m *message.Message) []int32 { return v.groupsOf[m.Topic] }
+// with is the policy with a subscription's own settings in place.
+func (p policy) with(s store.SubscriptionSettings) policy {
+	set := func(d *time.Duration, us int64) {
+		if us > 0 {
+			*d = time.Duration(us) * time.Microsecond
+		}
+	}
+	set(&p.ackWait, s.AckWait)
+	set(&p.retry.min, s.RetryMin)
+	set(&p.retry.max, s.RetryMax)
+	set(&p.retry.age, s.MaxAge)
+	if s.MaxAttempts > 0 {
+		p.retry.attempts = int(s.MaxAttempts)
+	}
+	if s.RetryMax == 0 {
+		p.retry.max = max(p.retry.max, p.retry.min) // the one that was set goes before the broker's
+	}
+	return p
+}
+
+// policy is how deliveries of a topic to a group go.
+func (v *view) policy(topic string, group int32) policy {
+	if p, ok := v.policies[subscriptionKey{topic, group}]; ok {
+		return p
+	}
+	return v.standard
+}
+
+// ackWait is the shortest of a group's ack waits.
+func (v *view) ackWait(group int32) time.Duration {
+	least := time.Duration(0)
+	for k, p := range v.policies {
+		if k.group == group && (least == 0 || p.ackWait < least) {
+			least = p.ackWait
+		}
+	}
+	if least == 0 {
+		return v.standard.ackWait
+	}
+	return least
+}
+
+// exchange names the groups that get a message: those that subscribe to its topic and whose
+// filter is true for it. A filter that fails for a message lets it through, and is counted.
+func (v *view) exchange(m *message.Message) []int32 {
+	to := v.audiences[m.Topic]
+	switch {
+	case to == nil:
+		return nil
+	case len(to.choosers) == 0:
+		return to.all
+	}
+	groups := slices.Grow(slices.Clone(to.all), len(to.choosers))
+	in := filter.NewInput(m.Topic, m.Key, m.Headers)
+	for _, r := range to.choosers {
+		wanted, err := r.filter.Match(in)
+		if err != nil {
+			r.failed.Inc()
+		}
+		if wanted || err != nil {
+			groups = append(groups, r.group)
+		}
+	}
+	return groups
+}
 
 // topicsOf are the topics that a group gets, sorted.
 func (v *view) topicsOf(group int32) []string {

@@ -8,15 +8,14 @@ import (
 
 // A hub holds the groups that this broker pushes to.
 type hub struct {
-	ackWait time.Duration
-	clock   *clock
+	clock *clock
 
 	mu     sync.RWMutex
 	groups map[int32]*pushGroup
 }
 
-func newHub(ackWait time.Duration, clock *clock) *hub {
-	return &hub{ackWait: ackWait, clock: clock, groups: map[int32]*pushGroup{}}
+func newHub(clock *clock) *hub {
+	return &hub{clock: clock, groups: map[int32]*pushGroup{}}
 }
 
 // group returns the group's push side, made at first use.
@@ -30,7 +29,7 @@ func (h *hub) group(id int32) *pushGroup {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if g = h.groups[id]; g == nil {
-		g = newPushGroup(id, h.ackWait, h.clock)
+		g = newPushGroup(id, h.clock)
 		h.groups[id] = g
 	}
 	return g
@@ -60,7 +59,7 @@ func (h *hub) offer(fs []*flight) {
 // drop forgets what came from a source that is over, and returns what was sent and is in flight.
 func (h *hub) drop(from source) (flying []*flight) {
 	for _, g := range h.all() {
-		flying = append(flying, g.drop(from)...)
+		flying = append(flying, g.dropFrom(from)...)
 	}
 	return flying
 }
@@ -68,8 +67,9 @@ func (h *hub) drop(from source) (flying []*flight) {
 // expirePeriod is how often ack waits are looked at.
 const expirePeriod = 50 * time.Millisecond
 
-// run ends ack waits until ctx is done.
-func (h *hub) run(ctx context.Context, settleAfter time.Duration) {
+// run ends ack waits, and the streams of dropped groups, until ctx is done.
+func (h *hub) run(ctx context.Context, settleAfter time.Duration, declared *registry) {
+	followed := int64(0)
 	t := time.NewTicker(expirePeriod)
 	defer t.Stop()
 	for {
@@ -77,9 +77,15 @@ func (h *hub) run(ctx context.Context, settleAfter time.Duration) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			for _, g := range h.all() {
+			groups := h.all() // each was declared in a version that is not above the next one loaded
+			v := declared.load()
+			for _, g := range groups {
 				g.expire(settleAfter.Microseconds())
+				if v.Version != followed && v.GroupNames[g.id] == "" {
+					g.drop()
+				}
 			}
+			followed = v.Version
 		}
 	}
 }

@@ -34,7 +34,7 @@ type core struct {
 	topic func(context.Context, string) (store.Topic, error)
 	// decided takes a decision that a callback gave.
 	decided func(context.Context, handle, string, store.Decision) error
-	retry   retryPolicy
+	viewer  *viewer
 	// unsettledBytes is the memory of messages kept for delivery, over all shards.
 	unsettledBytes atomic.Int64
 }
@@ -80,6 +80,8 @@ type owner struct {
 	busy      map[flightGroup]bool // pending rows being delivered, or whose outcome is being written
 	written   []flightGroup        // busy ones whose outcome is committed; see forgetWritten
 	drains    map[int32]*drain
+
+	swept int64 // registry version whose dropped groups have no rows here; the reader's
 
 	settleTrouble, readTrouble, checkTrouble, relayTrouble trouble // each of one loop
 
@@ -205,30 +207,28 @@ func (o *owner) count() {
 // flights makes first attempts of deliveries.
 func (o *owner) flights(ds []shard.Delivery) []*flight {
 	fs := make([]*flight, len(ds))
+	v := o.registry.load()
 	for i, d := range ds {
-		fs[i] = o.flight(d.Pos, d.Group, 1)
-		fs[i].msg = d.Msg
-		fs[i].token = o.token(fs[i])
+		fs[i] = o.flight(v, d, 1)
 	}
 	return fs
 }
 
-func (o *owner) flight(pos shard.Pos, group int32, attempt int) *flight {
-	return &flight{from: o, pos: pos, group: group, attempt: attempt}
-}
-
-func (o *owner) token(f *flight) []byte {
-	return token{store: o.storeID, shard: o.no, pos: f.pos, id: f.msg.ID, group: f.group, attempt: f.attempt}.encode()
+func (o *owner) flight(v *view, d shard.Delivery, attempt int) *flight {
+	return &flight{from: o, pos: d.Pos, group: d.Group, attempt: attempt, msg: d.Msg,
+		token:   token{store: o.storeID, shard: o.no, pos: d.Pos, id: d.Msg.ID, group: d.Group, attempt: attempt}.encode(),
+		ackWait: v.policy(d.Msg.Topic, d.Group).ackWait.Microseconds()}
 }
 
 // sent implements source.
-func (o *owner) sent(fs []*flight, wait int64) []*flight {
+func (o *owner) sent(fs []*flight) []*flight {
 	leased := o.leased()
-	ackBy := o.clock.now() + wait
+	now := o.clock.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	ok := fs[:0:0]
 	for _, f := range fs {
+		ackBy := now + f.wait
 		switch {
 		case leased && (f.retry || o.ledger.Sent(f.pos, f.group, ackBy)):
 			f.ackBy = ackBy
@@ -260,7 +260,7 @@ func (o *owner) deferred(fs []*flight) {
 func (o *owner) failed(f *flight, x failure) {
 	o.ended(f, cmp.Or(x.kind, kindNack))
 	o.heard(f, endingOf(x), x.err)
-	next, dead := o.core.retry.next(o.clock.now(), f.ageFrom(), f.attempt, x, retrySeed(f.msg.ID, f.group, f.attempt))
+	next, dead := o.registry.load().policy(f.msg.Topic, f.group).retry.next(o.clock.now(), f.ageFrom(), f.attempt, x, retrySeed(f.msg.ID, f.group, f.attempt))
 	if dead == "" && f.outlives(next) {
 		dead = deadExpired
 	}
@@ -331,7 +331,7 @@ func (o *owner) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o.registry.offer(newView(r))
+	o.registry.offer(o.viewer.view(r))
 	o.setRegistry(o.registry.load())
 	return nil
 }

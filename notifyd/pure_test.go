@@ -217,7 +217,7 @@ func (s *ledgerless) note(f *flight, what string) {
 	s.end[f] = what
 }
 
-func (s *ledgerless) sent(fs []*flight, _ int64) []*flight {
+func (s *ledgerless) sent(fs []*flight) []*flight {
 	if s.refuse {
 		for _, f := range fs {
 			s.note(f, "refused")
@@ -240,7 +240,7 @@ func (s *ledgerless) failed(f *flight, x failure) { s.note(f, x.err) }
 func TestEveryDeliveryOfAGroupHasOneEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		clock := newClock(time.Now())
-		g := newPushGroup(1, 5*time.Second, clock)
+		g := newPushGroup(1, clock)
 		src := &ledgerless{end: map[*flight]string{}}
 		var instances []*instance
 		var offered, received []*flight
@@ -260,7 +260,7 @@ func TestEveryDeliveryOfAGroupHasOneEnd(t *testing.T) {
 				src.refuse = rapid.IntRange(0, 5).Draw(t, "refuse") == 0
 				var fs []*flight
 				for range rapid.IntRange(1, 4).Draw(t, "n") {
-					f := &flight{from: src, pos: shard.Pos(len(offered) + 1), attempt: 1, msg: &message.Message{}}
+					f := &flight{from: src, pos: shard.Pos(len(offered) + 1), attempt: 1, msg: &message.Message{}, ackWait: rapid.Int64Range(1, 8).Draw(t, "ack wait") * 1e6}
 					offered = append(offered, f)
 					fs = append(fs, f)
 				}
@@ -323,13 +323,15 @@ func TestEveryDeliveryOfAGroupHasOneEnd(t *testing.T) {
 
 // newTestSide is the side of a store that is never connected to.
 func newTestSide() *side {
-	c := &core{metrics: newMetrics(prometheus.NewRegistry()), declared: &registry{}, hub: newHub(time.Second, newClock(time.Now()))}
+	c := &core{metrics: newMetrics(prometheus.NewRegistry()), declared: &registry{}, hub: newHub(newClock(time.Now()))}
+	c.viewer = newViewer(c)
 	return newSide(c, &store.Store{Name: "a", Info: schema.Info{StoreID: uuid.NewString()}}, "", time.Now())
 }
 
 func TestARowWrittenDuringAReadIsNotDeliveredAgain(t *testing.T) {
 	side := newTestSide()
-	v := newView(&store.Registry{Version: 1})
+	v := side.viewer.view(&store.Registry{Version: 1})
+	side.registry.offer(v)
 	o := newOwner(side, 0, store.Taken{Epoch: 1, Version: 1, Settled: shard.At(1, 5)}, v, nil, nil)
 	row := store.Due{Pos: shard.At(1, 1), Msg: &message.Message{ID: uuid.New()}}
 	d := newDrain()
@@ -352,8 +354,9 @@ func TestARowWrittenDuringAReadIsNotDeliveredAgain(t *testing.T) {
 }
 
 func TestADelayedMessageSettledDuringAReadIsNotExchangedAgain(t *testing.T) {
-	v := &view{Registry: &store.Registry{Version: 1}, groupsOf: map[string][]int32{"t": {1}}}
-	o := newOwner(newTestSide(), 0, store.Taken{Epoch: 1, Version: 1, Settled: shard.At(1, 5)}, v, nil, nil)
+	side := newTestSide()
+	v := side.viewer.view(&store.Registry{Version: 1, Subscriptions: []store.Subscription{{GroupID: 1, Topic: "t"}}})
+	o := newOwner(side, 0, store.Taken{Epoch: 1, Version: 1, Settled: shard.At(1, 5)}, v, nil, nil)
 	row := store.Due{Pos: shard.At(1, 1), NextAt: 1, Msg: &message.Message{ID: uuid.New(), Topic: "t", DeliverAt: 1}}
 	d := newDrain()
 	if n := len(o.takeDue(d, 1, []store.Due{row})); n != 1 {
@@ -375,7 +378,7 @@ func TestADelayedMessageSettledDuringAReadIsNotExchangedAgain(t *testing.T) {
 
 func TestAnAckForAMessageNotReadYetIsHandedBack(t *testing.T) {
 	side := newTestSide()
-	o := newOwner(side, 0, store.Taken{Epoch: 2, Version: 1}, newView(&store.Registry{Version: 1}), nil, nil)
+	o := newOwner(side, 0, store.Taken{Epoch: 2, Version: 1}, side.viewer.view(&store.Registry{Version: 1}), nil, nil)
 	k := newKeeper(side, store.Broker{}, nil)
 	k.owners[0] = o
 	b := &Broker{core: side.core, stores: newStoreSet()}

@@ -1,10 +1,9 @@
 package notifyd
 
 import (
-	"container/heap"
+	"cmp"
 	"slices"
 	"sync"
-	"time"
 
 	"notifymirror/notifyd/message"
 	"notifymirror/notifyd/shard"
@@ -16,9 +15,9 @@ const maxWaiting = 1000
 
 // A source is where a delivery comes from and where its outcome goes: a shard's owner.
 type source interface {
-	// sent tells that deliveries are on their way and have wait (microseconds) for their
-	// acknowledgement, and drops those that must not be pushed from here any more.
-	sent(ds []*flight, wait int64) []*flight
+	// sent tells that deliveries are on their way and have their ack waits from now on, and
+	// drops those that must not be pushed from here any more.
+	sent(ds []*flight) []*flight
 	// deferred tells that nothing left for the group: it cannot take the deliveries now, or
 	// the stream ended before.
 	deferred(ds []*flight)
@@ -35,6 +34,7 @@ type flight struct {
 	retry   bool // of a pending row
 	msg     *message.Message
 	token   []byte
+	ackWait int64 // of its subscription, microseconds
 	since   int64 // of a retry: when its age counts from, if later than born_at
 	ackBy   int64 // by the store's clock, 0 before it was sent; its owner's lock guards it
 
@@ -60,7 +60,7 @@ func (f *flight) key() flightKey { return flightKey{f.from, f.pos} }
 type instance struct {
 	name, peer string
 	transport  string // as metrics call it
-	wait       int64  // for an acknowledgement, microseconds
+	wait       int64  // for an acknowledgement, microseconds; 0: the subscription's
 	credit     int
 	inFlight   int
 	stale      int // ended before the stream could send them: still in the outbox
@@ -80,8 +80,8 @@ func (i *instance) free() int {
 // credit goes. No lock is held while a source is called.
 type pushGroup struct {
 	id      int32
-	ackWait time.Duration
 	clock   *clock
+	dropped chan struct{} // closed: the group is not declared any more
 
 	mu        sync.Mutex
 	instances []*instance
@@ -91,11 +91,11 @@ type pushGroup struct {
 	breaker   breaker
 	ramp      *ramp
 	flights   map[flightKey]*flight
-	order     byDeadline // in flight or done
+	deadlines deadlines // of flights
 }
 
-func newPushGroup(id int32, ackWait time.Duration, clock *clock) *pushGroup {
-	return &pushGroup{id: id, ackWait: ackWait, clock: clock, flights: map[flightKey]*flight{}, ramp: newRamp(clock.now())}
+func newPushGroup(id int32, clock *clock) *pushGroup {
+	return &pushGroup{id: id, clock: clock, dropped: make(chan struct{}), flights: map[flightKey]*flight{}, ramp: newRamp(clock.now())}
 }
 
 // Transports of deliveries.
@@ -106,7 +106,7 @@ const (
 
 // attach adds a stream.
 func (g *pushGroup) attach(name, peer string, credit int) *instance {
-	return g.join(&instance{name: name, peer: peer, transport: transportStream, wait: g.ackWait.Microseconds(), credit: credit})
+	return g.join(&instance{name: name, peer: peer, transport: transportStream, credit: credit})
 }
 
 // join adds an instance.
@@ -164,12 +164,12 @@ func deferAll(fs []*flight) {
 	}
 }
 
-// runs cuts a list into runs of one source and one wait.
+// runs cuts a list into runs of one source.
 func runs(fs []*flight) [][]*flight {
 	var out [][]*flight
 	start := 0
 	for i := range fs {
-		if i > start && (fs[i].from != fs[start].from || fs[i].wait != fs[start].wait) {
+		if i > start && fs[i].from != fs[start].from {
 			out = append(out, fs[start:i])
 			start = i
 		}
@@ -233,7 +233,7 @@ func (g *pushGroup) pump() {
 			return
 		}
 		for _, part := range runs(assigned) {
-			g.launch(part, part[0].from.sent(part, part[0].wait))
+			g.launch(part, part[0].from.sent(part))
 		}
 	}
 }
@@ -269,10 +269,11 @@ func (g *pushGroup) assignFrom(queue *[]*flight, now int64, most int) []*flight 
 			break
 		}
 		f := (*queue)[n]
-		f.inst, f.wait, f.deadline = inst, inst.wait, now+inst.wait
+		f.inst, f.wait = inst, cmp.Or(inst.wait, f.ackWait)
+		f.deadline = now + f.wait
 		inst.inFlight++
 		g.flights[f.key()] = f
-		heap.Push(&g.order, f)
+		g.deadlines.add(f)
 	}
 	assigned := (*queue)[:n:n]
 	*queue = (*queue)[n:]
@@ -340,26 +341,20 @@ func (g *pushGroup) expire(settleAfter int64) {
 	now := g.clock.now()
 	var late, unsent []*flight
 	g.mu.Lock()
-	for len(g.order) > 0 && (g.order[0].done || g.order[0].deadline <= now) {
-		f := heap.Pop(&g.order).(*flight)
-		switch {
-		case f.done:
-		case f.until > now:
+	for f := g.deadlines.over(now); f != nil; f = g.deadlines.over(now) {
+		if f.until > now {
 			f.deadline = f.until
-			heap.Push(&g.order, f)
-		default:
-			if f.queued {
-				unsent = append(unsent, f)
-			} else {
-				late = append(late, f)
-			}
-			g.end(f)
+			g.deadlines.add(f)
+			continue
 		}
+		if f.queued {
+			unsent = append(unsent, f)
+		} else {
+			late = append(late, f)
+		}
+		g.end(f)
 	}
-	if len(g.order) > 2*len(g.flights)+1000 {
-		g.order = slices.DeleteFunc(g.order, func(f *flight) bool { return f.done })
-		heap.Init(&g.order)
-	}
+	g.deadlines.trim(len(g.flights))
 	for len(g.waiting) > 0 && g.waiting[0].queuedAt+settleAfter <= now {
 		g.waiting[0] = nil
 		g.waiting = g.waiting[1:]
@@ -408,9 +403,19 @@ func (g *pushGroup) setCredit(inst *instance, credit int) {
 	g.pump()
 }
 
-// drop forgets everything that came from a source which is over, and returns what was sent
+// drop ends the streams of a group that is not declared any more. It may be called again, but by one
+// goroutine only.
+func (g *pushGroup) drop() {
+	select {
+	case <-g.dropped:
+	default:
+		close(g.dropped)
+	}
+}
+
+// dropFrom forgets everything that came from a source which is over, and returns what was sent
 // and is in flight.
-func (g *pushGroup) drop(from source) (flying []*flight) {
+func (g *pushGroup) dropFrom(from source) (flying []*flight) {
 	g.mu.Lock()
 	for _, f := range g.flights {
 		if f.from == from {
@@ -426,21 +431,6 @@ func (g *pushGroup) drop(from source) (flying []*flight) {
 	g.mu.Unlock()
 	g.pump()
 	return flying
-}
-
-// byDeadline is a heap of flights, the earliest deadline first.
-type byDeadline []*flight
-
-func (o byDeadline) Len() int           { return len(o) }
-func (o byDeadline) Less(i, j int) bool { return o[i].deadline < o[j].deadline }
-func (o byDeadline) Swap(i, j int)      { o[i], o[j] = o[j], o[i] }
-func (o *byDeadline) Push(x any)        { *o = append(*o, x.(*flight)) }
-func (o *byDeadline) Pop() any {
-	last := len(*o) - 1
-	f := (*o)[last]
-	(*o)[last] = nil
-	*o = (*o)[:last]
-	return f
 }
 
 // wake signals a channel of capacity 1.

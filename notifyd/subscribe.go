@@ -3,13 +3,14 @@ package notifyd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"time"
 
 	"connectrpc.com/connect"
 
 	notifyv1 "notifymirror/notifyd/api/notify/v1"
 	"notifymirror/notifyd/message"
+	"notifymirror/notifyd/store"
 )
 
 const (
@@ -51,7 +52,7 @@ func (b *Broker) Subscribe(ctx context.Context, stream *subscribeStream) error {
 	ended := make(chan error, 1)
 	go func() { ended <- c.receive(ctx) }()
 	if err := stream.Send(&notifyv1.SubscribeResponse{Attached: &notifyv1.Attached{
-		BrokerId: b.cfg.ID, AckWaitMs: uint32(time.Duration(b.cfg.AckWait).Milliseconds())}}); err != nil {
+		BrokerId: b.cfg.ID, AckWaitMs: uint32(b.declared.load().ackWait(c.group.id).Milliseconds())}}); err != nil {
 		return err
 	}
 	b.wakeReaders()
@@ -73,18 +74,40 @@ func (b *Broker) attach(ctx context.Context, stream *subscribeStream, first *not
 	if err != nil {
 		return nil, err
 	}
-	g, ok := b.declared.load().Groups[a.GetGroup()]
-	if !ok {
+	g, err := b.declared.load().admit(a)
+	if err != nil { // by what this broker knows: it may be news from another
 		if err := b.main.readRegistry(ctx); err != nil {
 			return nil, err
 		}
-		if g, ok = b.declared.load().Groups[a.GetGroup()]; !ok {
-			return nil, unknownGroup(a.GetGroup())
+		if g, err = b.declared.load().admit(a); err != nil {
+			return nil, err
 		}
 	}
 	group := b.hub.group(g.ID)
 	return &consumer{b: b, stream: stream, group: group, refused: make(chan [][]byte, 16),
 		inst: group.attach(a.GetInstance(), stream.Peer().Addr, credit)}, nil
+}
+
+// admit finds the group that an instance asks for, and refuses one that takes its
+// subscriptions for something else.
+func (v *view) admit(a *notifyv1.Attach) (store.Group, error) {
+	g, ok := v.Groups[a.GetGroup()]
+	if !ok {
+		return g, unknownGroup(a.GetGroup())
+	}
+	for _, s := range a.GetSubscriptions() {
+		if s.GetGroup() != "" && s.GetGroup() != a.GetGroup() {
+			return g, &message.FieldError{Field: "subscriptions", Rule: fmt.Sprintf("one is of group %q, attached is %q", s.GetGroup(), a.GetGroup())}
+		}
+		yours, err := settingsOf(s)
+		if err != nil {
+			return g, err
+		}
+		if err := v.compare(a.GetGroup(), s.GetTopic(), yours); err != nil {
+			return g, err
+		}
+	}
+	return g, nil
 }
 
 // checkCredit returns the window asked for; 0 asks for the default of 100.
@@ -106,6 +129,8 @@ func (c *consumer) send(ctx context.Context, ended chan error) error {
 			return err
 		case <-c.b.stopping:
 			return rpcError(newError(notifyv1.Reason_REASON_UNAVAILABLE, "the broker is stopping"))
+		case <-c.group.dropped:
+			return rpcError(newError(notifyv1.Reason_REASON_UNKNOWN_GROUP, "the group was dropped"))
 		case <-ctx.Done():
 			return ctx.Err()
 		case tokens := <-c.refused:
@@ -129,7 +154,7 @@ func (c *consumer) send(ctx context.Context, ended chan error) error {
 }
 
 func delivery(f *flight) *notifyv1.Delivery {
-	return &notifyv1.Delivery{Token: f.token, Attempt: uint32(f.attempt), Message: messageProto(f.msg)}
+	return &notifyv1.Delivery{Token: f.token, Attempt: uint32(f.attempt), AckWaitMs: uint32(f.wait / 1000), Message: messageProto(f.msg)}
 }
 
 // receive takes acknowledgements until the consumer closes its side.

@@ -31,6 +31,8 @@ type fakeBroker struct {
 	mu        sync.Mutex
 	published []*notifyv1.PublishRequest
 	subs      []*notifyv1.Subscription
+	updated   *notifyv1.UpdateSubscriptionRequest
+	dropped   []string
 	settled   []string
 	deliver   []*notifyv1.Message // to everyone who subscribes
 	next      string              // of every list
@@ -185,8 +187,12 @@ func (f *fakeBroker) AddSubscription(_ context.Context, r *connect.Request[notif
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, known := range f.subs {
-		if proto.Equal(known, r.Msg.GetSubscription()) {
+		s := r.Msg.GetSubscription()
+		switch {
+		case proto.Equal(known, s):
 			return nil, alreadyExists(known)
+		case known.GetGroup() == s.GetGroup() && known.GetTopic() == s.GetTopic():
+			return nil, detailed(connect.CodeFailedPrecondition, &notifyv1.ErrorDetail{Reason: notifyv1.Reason_REASON_DEFINED_OTHERWISE, Message: "declared otherwise"})
 		}
 	}
 	f.subs = append(f.subs, r.Msg.GetSubscription())
@@ -200,6 +206,25 @@ func alreadyExists(s *notifyv1.Subscription) error {
 		err.AddDetail(detail)
 	}
 	return err
+}
+
+func (f *fakeBroker) UpdateSubscription(_ context.Context, r *connect.Request[notifyv1.UpdateSubscriptionRequest]) (*connect.Response[notifyv1.UpdateSubscriptionResponse], error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.updated = r.Msg
+	return connect.NewResponse(&notifyv1.UpdateSubscriptionResponse{Subscription: &notifyv1.Subscription{
+		Group: r.Msg.GetGroup(), Topic: r.Msg.GetTopic(), Filter: r.Msg.GetFilter(), Version: 2}}), nil
+}
+
+func (f *fakeBroker) RemoveSubscription(context.Context, *connect.Request[notifyv1.RemoveSubscriptionRequest]) (*connect.Response[notifyv1.RemoveSubscriptionResponse], error) {
+	return connect.NewResponse(&notifyv1.RemoveSubscriptionResponse{StoresAway: []string{"shop"}}), nil
+}
+
+func (f *fakeBroker) DropGroup(_ context.Context, r *connect.Request[notifyv1.DropGroupRequest]) (*connect.Response[notifyv1.DropGroupResponse], error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dropped = append(f.dropped, r.Msg.GetName())
+	return connect.NewResponse(&notifyv1.DropGroupResponse{}), nil
 }
 
 func (f *fakeBroker) ListSubscriptions(context.Context, *connect.Request[notifyv1.ListSubscriptionsRequest]) (*connect.Response[notifyv1.ListSubscriptionsResponse], error) {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -68,7 +70,7 @@ func (g groupJSON) pending() string {
 }
 
 func (a *app) groupCommand() *cobra.Command {
-	return a.parent("group", "List and show consumer groups", a.groupLs(), a.groupShow())
+	return a.parent("group", "List, show and drop consumer groups", a.groupLs(), a.groupShow(), a.groupRm())
 }
 
 func (a *app) groupLs() *cobra.Command {
@@ -113,4 +115,52 @@ func (a *app) groupShow() *cobra.Command {
 			})
 		}),
 	}
+}
+
+func (a *app) groupRm() *cobra.Command {
+	var dryRun, yes bool
+	cmd := &cobra.Command{
+		Use: "rm GROUP", Short: "Drop a group, with its subscriptions and all that waits for it", Args: cobra.ExactArgs(1),
+		RunE: a.action(func(cmd *cobra.Command, args []string) error {
+			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
+				r, err := admin.GetGroup(ctx, connect.NewRequest(&notifyv1.GetGroupRequest{Name: args[0]}))
+				if err != nil {
+					return err
+				}
+				item := groupItem(r.Msg.GetGroup())
+				a.say("group %s: %d subscriptions, %d instances and %s waiting deliveries at the asked broker", item.Name, len(item.Topics), len(item.Instances), item.pending())
+				if dryRun {
+					return a.printOne(item, "group", item.Name, "topics", strings.Join(item.Topics, ","), "pending", item.pending())
+				}
+				if err := a.confirm(yes); err != nil {
+					return err
+				}
+				dropped, err := admin.DropGroup(ctx, connect.NewRequest(&notifyv1.DropGroupRequest{Name: item.Name}))
+				if err != nil {
+					return err
+				}
+				a.sayAway(dropped.Msg.GetStoresAway())
+				return a.printOne(map[string]string{"name": item.Name}, "group", item.Name)
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would go")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+// confirm asks before something that cannot be undone, unless --yes was given.
+func (a *app) confirm(yes bool) error {
+	if yes {
+		return nil
+	}
+	if !terminal(a.in) {
+		return usageError(errors.New("this cannot be undone: --yes does it, --dry-run shows it"))
+	}
+	fmt.Fprint(a.err, "this cannot be undone; type yes to go on: ")
+	line, err := bufio.NewReader(a.in).ReadString('\n')
+	if err != nil || strings.TrimSpace(line) != "yes" {
+		return errors.New("nothing was changed")
+	}
+	return nil
 }

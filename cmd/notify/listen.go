@@ -13,15 +13,17 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
+	notifyv1 "notifymirror/notifyd/api/notify/v1"
 	"notifymirror/notifyd/api/notify/v1/notifyv1connect"
 	"notifymirror/notifyd/client"
 )
 
 // listenFlags are those of the listen command.
 type listenFlags struct {
-	group            string
+	group, filter    string
 	ack, nack, noAck bool
 	count            int
 }
@@ -35,17 +37,20 @@ func (a *app) listenCommand() *cobra.Command {
 
 With topics, a group of your own is used: listen-USER-HOST. It is subscribed to the
 topics at the first use, and stays so: what is published while you do not listen is
-kept for it. With --group an existing group is joined, and shares its messages.`,
+kept for it. --filter takes part of them. With --group an existing group is joined, and shares its messages.`,
 		Example: `  notify listen hello
+  notify listen hello --filter 'key.startsWith("eu-")'
   notify listen --group billing --count 1 -o jsonl`,
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.group, "group", "", "join this group")
+	fl.StringVar(&f.filter, "filter", "", `with topics: only messages for which this CEL expression over headers, key and topic is true`)
 	fl.BoolVar(&f.ack, "ack", false, "acknowledge what was printed (the default)")
 	fl.BoolVar(&f.nack, "nack", false, "refuse everything: the broker delivers again later")
 	fl.BoolVar(&f.noAck, "no-ack", false, "answer nothing: the broker delivers again after the ack wait")
 	fl.IntVar(&f.count, "count", 0, "end after so many; 0: never")
 	cmd.MarkFlagsMutuallyExclusive("ack", "nack", "no-ack")
+	cmd.MarkFlagsMutuallyExclusive("group", "filter")
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		switch {
 		case len(args) == 0 && f.group == "":
@@ -63,7 +68,7 @@ kept for it. With --group an existing group is joined, and shares its messages.`
 		defer c.Close()
 		group := f.group
 		if group == "" {
-			if group, err = a.ownGroup(cmd.Context(), c, args); err != nil {
+			if group, err = a.ownGroup(cmd.Context(), c, args, f.filter); err != nil {
 				return err
 			}
 		} else if err := a.reach(cmd.Context(), c); err != nil {
@@ -82,8 +87,8 @@ func (a *app) reach(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// ownGroup subscribes this user's own group to the topics.
-func (a *app) ownGroup(ctx context.Context, c *client.Client, topics []string) (string, error) {
+// ownGroup subscribes this user's own group to what a filter lets through of the topics.
+func (a *app) ownGroup(ctx context.Context, c *client.Client, topics []string, filter string) (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return "", fmt.Errorf("host name: %w", err)
@@ -97,11 +102,22 @@ func (a *app) ownGroup(ctx context.Context, c *client.Client, topics []string) (
 	defer cancel()
 	for _, topic := range topics {
 		err := c.Admin(ctx, func(admin notifyv1connect.AdminClient) error {
-			_, err := subscribe(ctx, admin, group, topic)
+			_, err := admin.AddSubscription(ctx, connect.NewRequest(&notifyv1.AddSubscriptionRequest{
+				Subscription: &notifyv1.Subscription{Group: group, Topic: topic, Filter: filter}}))
 			return err
 		})
 		var e *client.Error
-		if err != nil && !(errors.As(err, &e) && e.Reason == client.ReasonAlreadyExists) {
+		switch {
+		case err == nil, errors.As(err, &e) && e.Reason == client.ReasonAlreadyExists:
+			continue
+		case e == nil || e.Reason != client.ReasonDefinedOtherwise:
+			return "", err
+		}
+		err = c.Admin(ctx, func(admin notifyv1connect.AdminClient) error { // it is nobody else's
+			_, err := admin.UpdateSubscription(ctx, connect.NewRequest(&notifyv1.UpdateSubscriptionRequest{Group: group, Topic: topic, Filter: &filter}))
+			return err
+		})
+		if err != nil {
 			return "", err
 		}
 	}

@@ -81,10 +81,13 @@ func (a *attachment) receive(resp *notifyv1.SubscribeResponse) {
 	now := time.Now()
 	if ds := resp.GetDeliveries(); len(ds) > 0 {
 		items := make([]received, len(ds))
-		deadline := now.Add(time.Duration(a.ackWait.Load()))
 		for i, d := range ds {
+			wait := time.Duration(a.ackWait.Load())
+			if ms := d.GetAckWaitMs(); ms > 0 {
+				wait = time.Duration(ms) * time.Millisecond
+			}
 			items[i] = received{
-				Delivery: Delivery{Message: messageFrom(d.GetMessage()), Attempt: int(d.GetAttempt()), Deadline: deadline, Broker: a.addr,
+				Delivery: Delivery{Message: messageFrom(d.GetMessage()), Attempt: int(d.GetAttempt()), Deadline: now.Add(wait), Broker: a.addr,
 					extend: func() bool { return a.out.extends(d.GetToken()) }},
 				token: d.GetToken(), from: a, at: now, extended: now,
 			}
@@ -101,7 +104,7 @@ func (a *attachment) receive(resp *notifyv1.SubscribeResponse) {
 func (a *attachment) write(ctx context.Context, st *subscribeStream) {
 	defer func() { _ = st.CloseRequest() }()
 	err := st.Send(&notifyv1.SubscribeRequest{
-		Attach: &notifyv1.Attach{Group: a.c.cfg.Group, Instance: a.c.cfg.Instance},
+		Attach: &notifyv1.Attach{Group: a.c.cfg.Group, Instance: a.c.cfg.Instance, Subscriptions: subscriptions(a.c.cfg.Subscriptions)},
 		Credit: a.window(),
 	})
 	for err == nil {

@@ -37,6 +37,10 @@ func (d Delivery) Extend() bool { return d.extend != nil && d.extend() }
 type ConsumerConfig struct {
 	// Group is the consumer group, which must exist. Required.
 	Group string
+	// Subscriptions are what this program takes the group's subscriptions to be. When the broker
+	// has another definition of one, or none, Run ends with ReasonDefinedOtherwise or
+	// ReasonUnknownSubscription and shows the differences. Those not named are not compared.
+	Subscriptions []Subscription
 	// Instance names this process in listings. Default: host name and process id.
 	Instance string
 	// Handler handles one delivery and returns what becomes of it:

@@ -21,7 +21,7 @@
 //
 // The path of a message through a Publisher is window.go (what is unanswered),
 // publisher.go and batch.go (the API), pipe.go (one stream). That of a delivery is
-// attachment.go (one stream), queue.go (received, not begun), consumer.go
+// attachment.go (one stream), subscription.go (what the program takes the group to get), queue.go (received, not begun), consumer.go
 // (handlers), verdict.go (what they return), outbox.go (settlements that wait to be sent),
 // reroute.go (settlements that a broker could not take), credit.go (how many
 // deliveries may be under way). A transaction is transact.go (the helper),

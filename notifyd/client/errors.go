@@ -42,22 +42,24 @@ type Reason = notifyv1.Reason
 
 // The reasons; notify.proto says what each means and whether anything was stored.
 const (
-	ReasonUnspecified      = notifyv1.Reason_REASON_UNSPECIFIED
-	ReasonInvalid          = notifyv1.Reason_REASON_INVALID
-	ReasonTooLarge         = notifyv1.Reason_REASON_TOO_LARGE
-	ReasonUnknownTopic     = notifyv1.Reason_REASON_UNKNOWN_TOPIC
-	ReasonUnknownGroup     = notifyv1.Reason_REASON_UNKNOWN_GROUP
-	ReasonOverloaded       = notifyv1.Reason_REASON_OVERLOADED
-	ReasonResultUnknown    = notifyv1.Reason_REASON_RESULT_UNKNOWN
-	ReasonConflict         = notifyv1.Reason_REASON_CONFLICT
-	ReasonStoreAway        = notifyv1.Reason_REASON_STORE_AWAY
-	ReasonBehindFailure    = notifyv1.Reason_REASON_BEHIND_FAILURE
-	ReasonUnavailable      = notifyv1.Reason_REASON_UNAVAILABLE
-	ReasonAlreadyExists    = notifyv1.Reason_REASON_ALREADY_EXISTS
-	ReasonInternal         = notifyv1.Reason_REASON_INTERNAL
-	ReasonUnknownHalf      = notifyv1.Reason_REASON_UNKNOWN_HALF
-	ReasonDecidedOtherwise = notifyv1.Reason_REASON_DECIDED_OTHERWISE
-	ReasonNotYours         = notifyv1.Reason_REASON_NOT_YOURS
+	ReasonUnspecified         = notifyv1.Reason_REASON_UNSPECIFIED
+	ReasonInvalid             = notifyv1.Reason_REASON_INVALID
+	ReasonTooLarge            = notifyv1.Reason_REASON_TOO_LARGE
+	ReasonUnknownTopic        = notifyv1.Reason_REASON_UNKNOWN_TOPIC
+	ReasonUnknownGroup        = notifyv1.Reason_REASON_UNKNOWN_GROUP
+	ReasonOverloaded          = notifyv1.Reason_REASON_OVERLOADED
+	ReasonResultUnknown       = notifyv1.Reason_REASON_RESULT_UNKNOWN
+	ReasonConflict            = notifyv1.Reason_REASON_CONFLICT
+	ReasonStoreAway           = notifyv1.Reason_REASON_STORE_AWAY
+	ReasonBehindFailure       = notifyv1.Reason_REASON_BEHIND_FAILURE
+	ReasonUnavailable         = notifyv1.Reason_REASON_UNAVAILABLE
+	ReasonAlreadyExists       = notifyv1.Reason_REASON_ALREADY_EXISTS
+	ReasonInternal            = notifyv1.Reason_REASON_INTERNAL
+	ReasonUnknownHalf         = notifyv1.Reason_REASON_UNKNOWN_HALF
+	ReasonDecidedOtherwise    = notifyv1.Reason_REASON_DECIDED_OTHERWISE
+	ReasonNotYours            = notifyv1.Reason_REASON_NOT_YOURS
+	ReasonUnknownSubscription = notifyv1.Reason_REASON_UNKNOWN_SUBSCRIPTION
+	ReasonDefinedOtherwise    = notifyv1.Reason_REASON_DEFINED_OTHERWISE
 )
 
 // Error is every error that a call to a broker returns; use errors.As.

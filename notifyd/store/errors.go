@@ -27,6 +27,8 @@ var (
 	ErrNoGroup = errors.New("group is not declared")
 	// ErrNoEndpoint is returned when a group is not pushed to over HTTP.
 	ErrNoEndpoint = errors.New("group has no webhook")
+	// ErrNoSubscription is returned when a group does not subscribe to a topic.
+	ErrNoSubscription = errors.New("there is no such subscription")
 	// ErrForeign is returned when a store belongs to another registry.
 	ErrForeign = errors.New("a store serves one cluster; give this one a schema of its own")
 	// ErrBusy is returned when a registry change could not get the epoch rows: a writer holds one.

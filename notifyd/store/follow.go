@@ -121,7 +121,7 @@ func putSubscriptions(ctx context.Context, tx *sql.Tx, r *Registry, _ int64) err
 	}
 	var rows [][]any
 	for _, s := range r.Subscriptions {
-		rows = append(rows, []any{s.GroupID, s.Topic, s.CreatedAt})
+		rows = append(rows, []any{s.GroupID, s.Topic, s.CreatedAt, s.column})
 	}
-	return put(ctx, tx, "registry_subscription (group_id, topic, created_at)", "", 3, rows)
+	return put(ctx, tx, "registry_subscription (group_id, topic, created_at, settings)", "", 4, rows)
 }

@@ -170,3 +170,34 @@ func (s *Store) Present(ctx context.Context, no int, first, last shard.Pos) (map
 	}
 	return out, rows.Err()
 }
+
+// GroupsWithRows lists the groups that have pending rows or dead letters, Delayed among them.
+func (s *Store) GroupsWithRows(ctx context.Context, no int) ([]int32, error) {
+	return readColumn[int32](ctx, s.db, "SELECT DISTINCT group_id FROM "+schema.Pending(no)+" UNION SELECT DISTINCT group_id FROM "+schema.DeadLetter(no))
+}
+
+// RowsOfGroup lists positions of a group's pending rows and dead letters, at most most of each.
+func (s *Store) RowsOfGroup(ctx context.Context, no int, group int32, most int) ([]shard.Pos, error) {
+	return readColumn[shard.Pos](ctx, s.db, "(SELECT pos FROM "+schema.Pending(no)+" WHERE group_id = ? ORDER BY next_at, pos LIMIT ?)"+
+		" UNION ALL (SELECT pos FROM "+schema.DeadLetter(no)+" WHERE group_id = ? ORDER BY pos LIMIT ?)", group, most, group, most)
+}
+
+// readColumn reads the one column of a query.
+func readColumn[T any](ctx context.Context, db *sql.DB, query string, args ...any) (out []T, err error) {
+	rows, err := db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("rows of groups: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var v T
+		if err := rows.Scan(&v); err != nil {
+			return nil, fmt.Errorf("rows of groups: %w", err)
+		}
+		out = append(out, v)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("rows of groups: %w", err)
+	}
+	return out, nil
+}

@@ -35,13 +35,6 @@ type Group struct {
 	CreatedAt int64
 }
 
-// Subscription says that a group gets the messages of a topic.
-type Subscription struct {
-	GroupID   int32
-	Topic     string
-	CreatedAt int64
-}
-
 // RegistryVersion reads the number of the version in force.
 func (s *Store) RegistryVersion(ctx context.Context) (version int64, err error) {
 	if err := s.db.QueryRowContext(ctx, "SELECT MAX(registry_version) FROM epoch").Scan(&version); err != nil {
@@ -105,16 +98,6 @@ func (r *Registry) readGroups(ctx context.Context, tx *sql.Tx) error {
 		err := rows.Scan(&g.ID, &g.Name, &g.CreatedAt)
 		r.Groups[g.Name] = g
 		r.GroupNames[g.ID] = g.Name
-		return err
-	})
-}
-
-func (r *Registry) readSubscriptions(ctx context.Context, tx *sql.Tx) error {
-	return each(ctx, tx, "SELECT s.group_id, s.topic, s.created_at FROM registry_subscription s JOIN registry_group g ON g.id = s.group_id"+
-		" WHERE g.dropped_at = 0 ORDER BY s.topic, s.group_id", func(rows *sql.Rows) error {
-		var sub Subscription
-		err := rows.Scan(&sub.GroupID, &sub.Topic, &sub.CreatedAt)
-		r.Subscriptions = append(r.Subscriptions, sub)
 		return err
 	})
 }
@@ -199,49 +182,4 @@ func (s *Store) CreateTopic(ctx context.Context, t Topic) error {
 		}
 		return nil
 	})
-}
-
-// AddSubscription lets a group get a topic, and declares the group if it is new. It returns
-// ErrNoTopic when the topic is not declared, ErrExists when the subscription is there.
-func (s *Store) AddSubscription(ctx context.Context, group, topic string) (groupCreated bool, err error) {
-	err = s.change(ctx, func(ctx context.Context, tx *sql.Tx, now int64) error {
-		groupCreated = false
-		var n int
-		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM registry_topic WHERE name = ?", topic).Scan(&n); err != nil {
-			return fmt.Errorf("topic %q: %w", topic, err)
-		}
-		if n == 0 {
-			return fmt.Errorf("topic %q: %w", topic, ErrNoTopic)
-		}
-		id, created, err := groupID(ctx, tx, group, now)
-		if err != nil {
-			return fmt.Errorf("group %q: %w", group, err)
-		}
-		groupCreated = created
-		_, err = tx.ExecContext(ctx, "INSERT INTO registry_subscription (group_id, topic, created_at) VALUES (?, ?, ?)", id, topic, now)
-		if hasCode(err, codeDuplicate) {
-			return fmt.Errorf("subscription of %q to %q: %w", group, topic, ErrExists)
-		}
-		if err != nil {
-			return fmt.Errorf("subscription of %q to %q: %w", group, topic, err)
-		}
-		return nil
-	})
-	return groupCreated && err == nil, err
-}
-
-func groupID(ctx context.Context, tx *sql.Tx, name string, now int64) (id int64, created bool, err error) {
-	err = tx.QueryRowContext(ctx, "SELECT id FROM registry_group WHERE name = ?", name).Scan(&id)
-	if err == nil {
-		return id, false, nil
-	}
-	if !errors.Is(err, sql.ErrNoRows) {
-		return 0, false, err
-	}
-	res, err := tx.ExecContext(ctx, "INSERT INTO registry_group (name, created_at, dropped_at) VALUES (?, ?, 0)", name, now)
-	if err != nil {
-		return 0, false, err
-	}
-	id, err = res.LastInsertId()
-	return id, true, err
 }

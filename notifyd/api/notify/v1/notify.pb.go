@@ -83,6 +83,59 @@ func (Decision) EnumDescriptor() ([]byte, []int) {
 	return file_notify_v1_notify_proto_rawDescGZIP(), []int{0}
 }
 
+type Mode int32
+
+const (
+	// As MODE_CLUSTER.
+	Mode_MODE_UNSPECIFIED Mode = 0
+	// One instance of the group gets a message; it is tried until it is acknowledged.
+	Mode_MODE_CLUSTER Mode = 1
+	// Every instance that is attached when the message is stored gets it. It is tried again while
+	// the instance's stream lives, and nothing is kept: who missed it reads the mirror.
+	Mode_MODE_BROADCAST Mode = 2
+)
+
+// Enum value maps for Mode.
+var (
+	Mode_name = map[int32]string{
+		0: "MODE_UNSPECIFIED",
+		1: "MODE_CLUSTER",
+		2: "MODE_BROADCAST",
+	}
+	Mode_value = map[string]int32{
+		"MODE_UNSPECIFIED": 0,
+		"MODE_CLUSTER":     1,
+		"MODE_BROADCAST":   2,
+	}
+)
+
+func (x Mode) Enum() *Mode {
+	p := new(Mode)
+	*p = x
+	return p
+}
+
+func (x Mode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Mode) Descriptor() protoreflect.EnumDescriptor {
+	return file_notify_v1_notify_proto_enumTypes[1].Descriptor()
+}
+
+func (Mode) Type() protoreflect.EnumType {
+	return &file_notify_v1_notify_proto_enumTypes[1]
+}
+
+func (x Mode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Mode.Descriptor instead.
+func (Mode) EnumDescriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{1}
+}
+
 type Reason int32
 
 const (
@@ -115,7 +168,10 @@ const (
 	// The half is another producer group's.
 	Reason_REASON_NOT_YOURS Reason = 15
 	// The group has no webhook.
-	Reason_REASON_UNKNOWN_WEBHOOK Reason = 16
+	Reason_REASON_UNKNOWN_WEBHOOK      Reason = 16
+	Reason_REASON_UNKNOWN_SUBSCRIPTION Reason = 17
+	// The subscription is declared, with another definition; ErrorDetail.message shows the differences.
+	Reason_REASON_DEFINED_OTHERWISE Reason = 18
 )
 
 // Enum value maps for Reason.
@@ -138,25 +194,29 @@ var (
 		14: "REASON_DECIDED_OTHERWISE",
 		15: "REASON_NOT_YOURS",
 		16: "REASON_UNKNOWN_WEBHOOK",
+		17: "REASON_UNKNOWN_SUBSCRIPTION",
+		18: "REASON_DEFINED_OTHERWISE",
 	}
 	Reason_value = map[string]int32{
-		"REASON_UNSPECIFIED":       0,
-		"REASON_INVALID":           1,
-		"REASON_TOO_LARGE":         2,
-		"REASON_UNKNOWN_TOPIC":     3,
-		"REASON_UNKNOWN_GROUP":     4,
-		"REASON_OVERLOADED":        5,
-		"REASON_RESULT_UNKNOWN":    6,
-		"REASON_CONFLICT":          7,
-		"REASON_STORE_AWAY":        8,
-		"REASON_BEHIND_FAILURE":    9,
-		"REASON_UNAVAILABLE":       10,
-		"REASON_ALREADY_EXISTS":    11,
-		"REASON_INTERNAL":          12,
-		"REASON_UNKNOWN_HALF":      13,
-		"REASON_DECIDED_OTHERWISE": 14,
-		"REASON_NOT_YOURS":         15,
-		"REASON_UNKNOWN_WEBHOOK":   16,
+		"REASON_UNSPECIFIED":          0,
+		"REASON_INVALID":              1,
+		"REASON_TOO_LARGE":            2,
+		"REASON_UNKNOWN_TOPIC":        3,
+		"REASON_UNKNOWN_GROUP":        4,
+		"REASON_OVERLOADED":           5,
+		"REASON_RESULT_UNKNOWN":       6,
+		"REASON_CONFLICT":             7,
+		"REASON_STORE_AWAY":           8,
+		"REASON_BEHIND_FAILURE":       9,
+		"REASON_UNAVAILABLE":          10,
+		"REASON_ALREADY_EXISTS":       11,
+		"REASON_INTERNAL":             12,
+		"REASON_UNKNOWN_HALF":         13,
+		"REASON_DECIDED_OTHERWISE":    14,
+		"REASON_NOT_YOURS":            15,
+		"REASON_UNKNOWN_WEBHOOK":      16,
+		"REASON_UNKNOWN_SUBSCRIPTION": 17,
+		"REASON_DEFINED_OTHERWISE":    18,
 	}
 )
 
@@ -171,11 +231,11 @@ func (x Reason) String() string {
 }
 
 func (Reason) Descriptor() protoreflect.EnumDescriptor {
-	return file_notify_v1_notify_proto_enumTypes[1].Descriptor()
+	return file_notify_v1_notify_proto_enumTypes[2].Descriptor()
 }
 
 func (Reason) Type() protoreflect.EnumType {
-	return &file_notify_v1_notify_proto_enumTypes[1]
+	return &file_notify_v1_notify_proto_enumTypes[2]
 }
 
 func (x Reason) Number() protoreflect.EnumNumber {
@@ -184,7 +244,7 @@ func (x Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Reason.Descriptor instead.
 func (Reason) EnumDescriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{1}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{2}
 }
 
 // Message is what a producer publishes and a consumer receives.
@@ -668,7 +728,11 @@ type Attach struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	// Names this instance in listings; free text of at most 255 bytes.
-	Instance      string `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
+	Instance string `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
+	// What this instance takes the group's subscriptions to be; those it does not name are not
+	// compared. When one is not declared, or declared otherwise, it is not attached, and the
+	// error shows the differences. created_at_us and version are not compared.
+	Subscriptions []*Subscription `protobuf:"bytes,3,rep,name=subscriptions,proto3" json:"subscriptions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -715,6 +779,13 @@ func (x *Attach) GetInstance() string {
 		return x.Instance
 	}
 	return ""
+}
+
+func (x *Attach) GetSubscriptions() []*Subscription {
+	if x != nil {
+		return x.Subscriptions
+	}
+	return nil
 }
 
 type Nack struct {
@@ -855,7 +926,7 @@ func (x *SubscribeResponse) GetNotOwner() [][]byte {
 type Attached struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	BrokerId string                 `protobuf:"bytes,1,opt,name=broker_id,json=brokerId,proto3" json:"broker_id,omitempty"`
-	// A delivery that is not acknowledged within this time is delivered again.
+	// The shortest ack wait of the group's subscriptions.
 	AckWaitMs     uint32 `protobuf:"varint,2,opt,name=ack_wait_ms,json=ackWaitMs,proto3" json:"ack_wait_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -910,7 +981,9 @@ type Delivery struct {
 	Token   []byte                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	Message *Message               `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	// 1 for the first delivery to this group. A crash of the broker may repeat a number.
-	Attempt       uint32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Attempt uint32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// It is delivered again when it is not acknowledged within this time.
+	AckWaitMs     uint32 `protobuf:"varint,4,opt,name=ack_wait_ms,json=ackWaitMs,proto3" json:"ack_wait_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -962,6 +1035,13 @@ func (x *Delivery) GetMessage() *Message {
 func (x *Delivery) GetAttempt() uint32 {
 	if x != nil {
 		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Delivery) GetAckWaitMs() uint32 {
+	if x != nil {
+		return x.AckWaitMs
 	}
 	return 0
 }
@@ -2095,11 +2175,20 @@ func (x *GetTopicResponse) GetSubscriptions() []*Subscription {
 	return nil
 }
 
+// A subscription is one definition, which all instances of the group share.
 type Subscription struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	Topic         string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
-	CreatedAtUs   int64                  `protobuf:"varint,3,opt,name=created_at_us,json=createdAtUs,proto3" json:"created_at_us,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Group       string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Topic       string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	CreatedAtUs int64                  `protobuf:"varint,3,opt,name=created_at_us,json=createdAtUs,proto3" json:"created_at_us,omitempty"`
+	// A CEL expression over headers, key and topic; only messages for which it is true are
+	// delivered. A header that is missing reads as "". Empty: all. At most 4,096 bytes. When
+	// it fails for a message, that message is delivered.
+	Filter   string            `protobuf:"bytes,4,opt,name=filter,proto3" json:"filter,omitempty"`
+	Mode     Mode              `protobuf:"varint,5,opt,name=mode,proto3,enum=notify.v1.Mode" json:"mode,omitempty"`
+	Delivery *DeliverySettings `protobuf:"bytes,6,opt,name=delivery,proto3" json:"delivery,omitempty"`
+	// 1 when it was declared; each change adds 1.
+	Version       uint64 `protobuf:"varint,7,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2155,6 +2244,115 @@ func (x *Subscription) GetCreatedAtUs() int64 {
 	return 0
 }
 
+func (x *Subscription) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+func (x *Subscription) GetMode() Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return Mode_MODE_UNSPECIFIED
+}
+
+func (x *Subscription) GetDelivery() *DeliverySettings {
+	if x != nil {
+		return x.Delivery
+	}
+	return nil
+}
+
+func (x *Subscription) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+// How a subscription's messages are delivered; 0: the broker's own setting.
+type DeliverySettings struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A delivery that is not acknowledged within this time is delivered again. 100 ms to 12 h.
+	AckWaitMs uint32 `protobuf:"varint,1,opt,name=ack_wait_ms,json=ackWaitMs,proto3" json:"ack_wait_ms,omitempty"`
+	// Bounds of the exponential backoff between attempts. 1 ms to 24 h.
+	RetryMinMs uint32 `protobuf:"varint,2,opt,name=retry_min_ms,json=retryMinMs,proto3" json:"retry_min_ms,omitempty"`
+	RetryMaxMs uint32 `protobuf:"varint,3,opt,name=retry_max_ms,json=retryMaxMs,proto3" json:"retry_max_ms,omitempty"`
+	// A delivery that failed this often becomes a dead letter.
+	MaxAttempts uint32 `protobuf:"varint,4,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
+	// A delivery of a message that is older than this becomes a dead letter.
+	MaxAgeMs      uint64 `protobuf:"varint,5,opt,name=max_age_ms,json=maxAgeMs,proto3" json:"max_age_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeliverySettings) Reset() {
+	*x = DeliverySettings{}
+	mi := &file_notify_v1_notify_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeliverySettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeliverySettings) ProtoMessage() {}
+
+func (x *DeliverySettings) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeliverySettings.ProtoReflect.Descriptor instead.
+func (*DeliverySettings) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *DeliverySettings) GetAckWaitMs() uint32 {
+	if x != nil {
+		return x.AckWaitMs
+	}
+	return 0
+}
+
+func (x *DeliverySettings) GetRetryMinMs() uint32 {
+	if x != nil {
+		return x.RetryMinMs
+	}
+	return 0
+}
+
+func (x *DeliverySettings) GetRetryMaxMs() uint32 {
+	if x != nil {
+		return x.RetryMaxMs
+	}
+	return 0
+}
+
+func (x *DeliverySettings) GetMaxAttempts() uint32 {
+	if x != nil {
+		return x.MaxAttempts
+	}
+	return 0
+}
+
+func (x *DeliverySettings) GetMaxAgeMs() uint64 {
+	if x != nil {
+		return x.MaxAgeMs
+	}
+	return 0
+}
+
 type AddSubscriptionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Subscription  *Subscription          `protobuf:"bytes,1,opt,name=subscription,proto3" json:"subscription,omitempty"`
@@ -2164,7 +2362,7 @@ type AddSubscriptionRequest struct {
 
 func (x *AddSubscriptionRequest) Reset() {
 	*x = AddSubscriptionRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[34]
+	mi := &file_notify_v1_notify_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2176,7 +2374,7 @@ func (x *AddSubscriptionRequest) String() string {
 func (*AddSubscriptionRequest) ProtoMessage() {}
 
 func (x *AddSubscriptionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[34]
+	mi := &file_notify_v1_notify_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2189,7 +2387,7 @@ func (x *AddSubscriptionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddSubscriptionRequest.ProtoReflect.Descriptor instead.
 func (*AddSubscriptionRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{34}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AddSubscriptionRequest) GetSubscription() *Subscription {
@@ -2212,7 +2410,7 @@ type AddSubscriptionResponse struct {
 
 func (x *AddSubscriptionResponse) Reset() {
 	*x = AddSubscriptionResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[35]
+	mi := &file_notify_v1_notify_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2224,7 +2422,7 @@ func (x *AddSubscriptionResponse) String() string {
 func (*AddSubscriptionResponse) ProtoMessage() {}
 
 func (x *AddSubscriptionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[35]
+	mi := &file_notify_v1_notify_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2237,7 +2435,7 @@ func (x *AddSubscriptionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddSubscriptionResponse.ProtoReflect.Descriptor instead.
 func (*AddSubscriptionResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{35}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AddSubscriptionResponse) GetSubscription() *Subscription {
@@ -2261,6 +2459,355 @@ func (x *AddSubscriptionResponse) GetStoresAway() []string {
 	return nil
 }
 
+type UpdateSubscriptionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Topic string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	// "": no filter any more.
+	Filter *string `protobuf:"bytes,3,opt,name=filter,proto3,oneof" json:"filter,omitempty"`
+	Mode   *Mode   `protobuf:"varint,4,opt,name=mode,proto3,enum=notify.v1.Mode,oneof" json:"mode,omitempty"`
+	// 0 in one of these: the broker's own setting again.
+	AckWaitMs     *uint32 `protobuf:"varint,5,opt,name=ack_wait_ms,json=ackWaitMs,proto3,oneof" json:"ack_wait_ms,omitempty"`
+	RetryMinMs    *uint32 `protobuf:"varint,6,opt,name=retry_min_ms,json=retryMinMs,proto3,oneof" json:"retry_min_ms,omitempty"`
+	RetryMaxMs    *uint32 `protobuf:"varint,7,opt,name=retry_max_ms,json=retryMaxMs,proto3,oneof" json:"retry_max_ms,omitempty"`
+	MaxAttempts   *uint32 `protobuf:"varint,8,opt,name=max_attempts,json=maxAttempts,proto3,oneof" json:"max_attempts,omitempty"`
+	MaxAgeMs      *uint64 `protobuf:"varint,9,opt,name=max_age_ms,json=maxAgeMs,proto3,oneof" json:"max_age_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateSubscriptionRequest) Reset() {
+	*x = UpdateSubscriptionRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateSubscriptionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateSubscriptionRequest) ProtoMessage() {}
+
+func (x *UpdateSubscriptionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateSubscriptionRequest.ProtoReflect.Descriptor instead.
+func (*UpdateSubscriptionRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *UpdateSubscriptionRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *UpdateSubscriptionRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *UpdateSubscriptionRequest) GetFilter() string {
+	if x != nil && x.Filter != nil {
+		return *x.Filter
+	}
+	return ""
+}
+
+func (x *UpdateSubscriptionRequest) GetMode() Mode {
+	if x != nil && x.Mode != nil {
+		return *x.Mode
+	}
+	return Mode_MODE_UNSPECIFIED
+}
+
+func (x *UpdateSubscriptionRequest) GetAckWaitMs() uint32 {
+	if x != nil && x.AckWaitMs != nil {
+		return *x.AckWaitMs
+	}
+	return 0
+}
+
+func (x *UpdateSubscriptionRequest) GetRetryMinMs() uint32 {
+	if x != nil && x.RetryMinMs != nil {
+		return *x.RetryMinMs
+	}
+	return 0
+}
+
+func (x *UpdateSubscriptionRequest) GetRetryMaxMs() uint32 {
+	if x != nil && x.RetryMaxMs != nil {
+		return *x.RetryMaxMs
+	}
+	return 0
+}
+
+func (x *UpdateSubscriptionRequest) GetMaxAttempts() uint32 {
+	if x != nil && x.MaxAttempts != nil {
+		return *x.MaxAttempts
+	}
+	return 0
+}
+
+func (x *UpdateSubscriptionRequest) GetMaxAgeMs() uint64 {
+	if x != nil && x.MaxAgeMs != nil {
+		return *x.MaxAgeMs
+	}
+	return 0
+}
+
+type UpdateSubscriptionResponse struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Subscription *Subscription          `protobuf:"bytes,1,opt,name=subscription,proto3" json:"subscription,omitempty"`
+	// Names of stores that are away: there the change comes into force when they are back.
+	StoresAway    []string `protobuf:"bytes,2,rep,name=stores_away,json=storesAway,proto3" json:"stores_away,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateSubscriptionResponse) Reset() {
+	*x = UpdateSubscriptionResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateSubscriptionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateSubscriptionResponse) ProtoMessage() {}
+
+func (x *UpdateSubscriptionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateSubscriptionResponse.ProtoReflect.Descriptor instead.
+func (*UpdateSubscriptionResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *UpdateSubscriptionResponse) GetSubscription() *Subscription {
+	if x != nil {
+		return x.Subscription
+	}
+	return nil
+}
+
+func (x *UpdateSubscriptionResponse) GetStoresAway() []string {
+	if x != nil {
+		return x.StoresAway
+	}
+	return nil
+}
+
+type RemoveSubscriptionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Topic         string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveSubscriptionRequest) Reset() {
+	*x = RemoveSubscriptionRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveSubscriptionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveSubscriptionRequest) ProtoMessage() {}
+
+func (x *RemoveSubscriptionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveSubscriptionRequest.ProtoReflect.Descriptor instead.
+func (*RemoveSubscriptionRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *RemoveSubscriptionRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *RemoveSubscriptionRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+type RemoveSubscriptionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names of stores that are away: there the change comes into force when they are back.
+	StoresAway    []string `protobuf:"bytes,1,rep,name=stores_away,json=storesAway,proto3" json:"stores_away,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveSubscriptionResponse) Reset() {
+	*x = RemoveSubscriptionResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveSubscriptionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveSubscriptionResponse) ProtoMessage() {}
+
+func (x *RemoveSubscriptionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveSubscriptionResponse.ProtoReflect.Descriptor instead.
+func (*RemoveSubscriptionResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *RemoveSubscriptionResponse) GetStoresAway() []string {
+	if x != nil {
+		return x.StoresAway
+	}
+	return nil
+}
+
+type DropGroupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DropGroupRequest) Reset() {
+	*x = DropGroupRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DropGroupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DropGroupRequest) ProtoMessage() {}
+
+func (x *DropGroupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DropGroupRequest.ProtoReflect.Descriptor instead.
+func (*DropGroupRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *DropGroupRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type DropGroupResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names of stores that are away: there the change comes into force when they are back.
+	StoresAway    []string `protobuf:"bytes,1,rep,name=stores_away,json=storesAway,proto3" json:"stores_away,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DropGroupResponse) Reset() {
+	*x = DropGroupResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DropGroupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DropGroupResponse) ProtoMessage() {}
+
+func (x *DropGroupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DropGroupResponse.ProtoReflect.Descriptor instead.
+func (*DropGroupResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *DropGroupResponse) GetStoresAway() []string {
+	if x != nil {
+		return x.StoresAway
+	}
+	return nil
+}
+
 type ListSubscriptionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
@@ -2274,7 +2821,7 @@ type ListSubscriptionsRequest struct {
 
 func (x *ListSubscriptionsRequest) Reset() {
 	*x = ListSubscriptionsRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[36]
+	mi := &file_notify_v1_notify_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2286,7 +2833,7 @@ func (x *ListSubscriptionsRequest) String() string {
 func (*ListSubscriptionsRequest) ProtoMessage() {}
 
 func (x *ListSubscriptionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[36]
+	mi := &file_notify_v1_notify_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2299,7 +2846,7 @@ func (x *ListSubscriptionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSubscriptionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSubscriptionsRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{36}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListSubscriptionsRequest) GetGroup() string {
@@ -2340,7 +2887,7 @@ type ListSubscriptionsResponse struct {
 
 func (x *ListSubscriptionsResponse) Reset() {
 	*x = ListSubscriptionsResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[37]
+	mi := &file_notify_v1_notify_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2352,7 +2899,7 @@ func (x *ListSubscriptionsResponse) String() string {
 func (*ListSubscriptionsResponse) ProtoMessage() {}
 
 func (x *ListSubscriptionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[37]
+	mi := &file_notify_v1_notify_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2365,7 +2912,7 @@ func (x *ListSubscriptionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSubscriptionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSubscriptionsResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{37}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListSubscriptionsResponse) GetSubscriptions() []*Subscription {
@@ -2404,7 +2951,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_notify_v1_notify_proto_msgTypes[38]
+	mi := &file_notify_v1_notify_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2416,7 +2963,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[38]
+	mi := &file_notify_v1_notify_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2429,7 +2976,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{38}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Group) GetName() string {
@@ -2500,7 +3047,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_notify_v1_notify_proto_msgTypes[39]
+	mi := &file_notify_v1_notify_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2512,7 +3059,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[39]
+	mi := &file_notify_v1_notify_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2525,7 +3072,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{39}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Instance) GetName() string {
@@ -2566,7 +3113,7 @@ type ListGroupsRequest struct {
 
 func (x *ListGroupsRequest) Reset() {
 	*x = ListGroupsRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[40]
+	mi := &file_notify_v1_notify_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2578,7 +3125,7 @@ func (x *ListGroupsRequest) String() string {
 func (*ListGroupsRequest) ProtoMessage() {}
 
 func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[40]
+	mi := &file_notify_v1_notify_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2591,7 +3138,7 @@ func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{40}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListGroupsRequest) GetAfter() string {
@@ -2618,7 +3165,7 @@ type ListGroupsResponse struct {
 
 func (x *ListGroupsResponse) Reset() {
 	*x = ListGroupsResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[41]
+	mi := &file_notify_v1_notify_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2630,7 +3177,7 @@ func (x *ListGroupsResponse) String() string {
 func (*ListGroupsResponse) ProtoMessage() {}
 
 func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[41]
+	mi := &file_notify_v1_notify_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2643,7 +3190,7 @@ func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{41}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListGroupsResponse) GetGroups() []*Group {
@@ -2669,7 +3216,7 @@ type GetGroupRequest struct {
 
 func (x *GetGroupRequest) Reset() {
 	*x = GetGroupRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[42]
+	mi := &file_notify_v1_notify_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2681,7 +3228,7 @@ func (x *GetGroupRequest) String() string {
 func (*GetGroupRequest) ProtoMessage() {}
 
 func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[42]
+	mi := &file_notify_v1_notify_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2694,7 +3241,7 @@ func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupRequest.ProtoReflect.Descriptor instead.
 func (*GetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{42}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetGroupRequest) GetName() string {
@@ -2713,7 +3260,7 @@ type GetGroupResponse struct {
 
 func (x *GetGroupResponse) Reset() {
 	*x = GetGroupResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[43]
+	mi := &file_notify_v1_notify_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2725,7 +3272,7 @@ func (x *GetGroupResponse) String() string {
 func (*GetGroupResponse) ProtoMessage() {}
 
 func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[43]
+	mi := &file_notify_v1_notify_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2738,7 +3285,7 @@ func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupResponse.ProtoReflect.Descriptor instead.
 func (*GetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{43}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetGroupResponse) GetGroup() *Group {
@@ -2779,7 +3326,7 @@ type Webhook struct {
 
 func (x *Webhook) Reset() {
 	*x = Webhook{}
-	mi := &file_notify_v1_notify_proto_msgTypes[44]
+	mi := &file_notify_v1_notify_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2791,7 +3338,7 @@ func (x *Webhook) String() string {
 func (*Webhook) ProtoMessage() {}
 
 func (x *Webhook) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[44]
+	mi := &file_notify_v1_notify_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2804,7 +3351,7 @@ func (x *Webhook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Webhook.ProtoReflect.Descriptor instead.
 func (*Webhook) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{44}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Webhook) GetGroup() string {
@@ -2911,7 +3458,7 @@ type WebhookSecret struct {
 
 func (x *WebhookSecret) Reset() {
 	*x = WebhookSecret{}
-	mi := &file_notify_v1_notify_proto_msgTypes[45]
+	mi := &file_notify_v1_notify_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2923,7 +3470,7 @@ func (x *WebhookSecret) String() string {
 func (*WebhookSecret) ProtoMessage() {}
 
 func (x *WebhookSecret) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[45]
+	mi := &file_notify_v1_notify_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2936,7 +3483,7 @@ func (x *WebhookSecret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookSecret.ProtoReflect.Descriptor instead.
 func (*WebhookSecret) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{45}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WebhookSecret) GetKeyId() string {
@@ -2976,7 +3523,7 @@ type SetWebhookRequest struct {
 
 func (x *SetWebhookRequest) Reset() {
 	*x = SetWebhookRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[46]
+	mi := &file_notify_v1_notify_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2988,7 +3535,7 @@ func (x *SetWebhookRequest) String() string {
 func (*SetWebhookRequest) ProtoMessage() {}
 
 func (x *SetWebhookRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[46]
+	mi := &file_notify_v1_notify_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3001,7 +3548,7 @@ func (x *SetWebhookRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetWebhookRequest.ProtoReflect.Descriptor instead.
 func (*SetWebhookRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{46}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SetWebhookRequest) GetGroup() string {
@@ -3050,7 +3597,7 @@ type SetWebhookResponse struct {
 
 func (x *SetWebhookResponse) Reset() {
 	*x = SetWebhookResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[47]
+	mi := &file_notify_v1_notify_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3062,7 +3609,7 @@ func (x *SetWebhookResponse) String() string {
 func (*SetWebhookResponse) ProtoMessage() {}
 
 func (x *SetWebhookResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[47]
+	mi := &file_notify_v1_notify_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3075,7 +3622,7 @@ func (x *SetWebhookResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetWebhookResponse.ProtoReflect.Descriptor instead.
 func (*SetWebhookResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{47}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SetWebhookResponse) GetWebhook() *Webhook {
@@ -3104,7 +3651,7 @@ type ListWebhooksRequest struct {
 
 func (x *ListWebhooksRequest) Reset() {
 	*x = ListWebhooksRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[48]
+	mi := &file_notify_v1_notify_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3116,7 +3663,7 @@ func (x *ListWebhooksRequest) String() string {
 func (*ListWebhooksRequest) ProtoMessage() {}
 
 func (x *ListWebhooksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[48]
+	mi := &file_notify_v1_notify_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3129,7 +3676,7 @@ func (x *ListWebhooksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWebhooksRequest.ProtoReflect.Descriptor instead.
 func (*ListWebhooksRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{48}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListWebhooksRequest) GetAfter() string {
@@ -3156,7 +3703,7 @@ type ListWebhooksResponse struct {
 
 func (x *ListWebhooksResponse) Reset() {
 	*x = ListWebhooksResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[49]
+	mi := &file_notify_v1_notify_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3168,7 +3715,7 @@ func (x *ListWebhooksResponse) String() string {
 func (*ListWebhooksResponse) ProtoMessage() {}
 
 func (x *ListWebhooksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[49]
+	mi := &file_notify_v1_notify_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3181,7 +3728,7 @@ func (x *ListWebhooksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWebhooksResponse.ProtoReflect.Descriptor instead.
 func (*ListWebhooksResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{49}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListWebhooksResponse) GetWebhooks() []*Webhook {
@@ -3207,7 +3754,7 @@ type GetWebhookRequest struct {
 
 func (x *GetWebhookRequest) Reset() {
 	*x = GetWebhookRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[50]
+	mi := &file_notify_v1_notify_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3219,7 +3766,7 @@ func (x *GetWebhookRequest) String() string {
 func (*GetWebhookRequest) ProtoMessage() {}
 
 func (x *GetWebhookRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[50]
+	mi := &file_notify_v1_notify_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3232,7 +3779,7 @@ func (x *GetWebhookRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWebhookRequest.ProtoReflect.Descriptor instead.
 func (*GetWebhookRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{50}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetWebhookRequest) GetGroup() string {
@@ -3251,7 +3798,7 @@ type GetWebhookResponse struct {
 
 func (x *GetWebhookResponse) Reset() {
 	*x = GetWebhookResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[51]
+	mi := &file_notify_v1_notify_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3263,7 +3810,7 @@ func (x *GetWebhookResponse) String() string {
 func (*GetWebhookResponse) ProtoMessage() {}
 
 func (x *GetWebhookResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[51]
+	mi := &file_notify_v1_notify_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3276,7 +3823,7 @@ func (x *GetWebhookResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWebhookResponse.ProtoReflect.Descriptor instead.
 func (*GetWebhookResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{51}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetWebhookResponse) GetWebhook() *Webhook {
@@ -3301,7 +3848,7 @@ type RotateWebhookRequest struct {
 
 func (x *RotateWebhookRequest) Reset() {
 	*x = RotateWebhookRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[52]
+	mi := &file_notify_v1_notify_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3313,7 +3860,7 @@ func (x *RotateWebhookRequest) String() string {
 func (*RotateWebhookRequest) ProtoMessage() {}
 
 func (x *RotateWebhookRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[52]
+	mi := &file_notify_v1_notify_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3326,7 +3873,7 @@ func (x *RotateWebhookRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateWebhookRequest.ProtoReflect.Descriptor instead.
 func (*RotateWebhookRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{52}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RotateWebhookRequest) GetGroup() string {
@@ -3368,7 +3915,7 @@ type RotateWebhookResponse struct {
 
 func (x *RotateWebhookResponse) Reset() {
 	*x = RotateWebhookResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[53]
+	mi := &file_notify_v1_notify_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3380,7 +3927,7 @@ func (x *RotateWebhookResponse) String() string {
 func (*RotateWebhookResponse) ProtoMessage() {}
 
 func (x *RotateWebhookResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[53]
+	mi := &file_notify_v1_notify_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3393,7 +3940,7 @@ func (x *RotateWebhookResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateWebhookResponse.ProtoReflect.Descriptor instead.
 func (*RotateWebhookResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{53}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *RotateWebhookResponse) GetWebhook() *Webhook {
@@ -3419,7 +3966,7 @@ type EnableWebhookRequest struct {
 
 func (x *EnableWebhookRequest) Reset() {
 	*x = EnableWebhookRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[54]
+	mi := &file_notify_v1_notify_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3431,7 +3978,7 @@ func (x *EnableWebhookRequest) String() string {
 func (*EnableWebhookRequest) ProtoMessage() {}
 
 func (x *EnableWebhookRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[54]
+	mi := &file_notify_v1_notify_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3444,7 +3991,7 @@ func (x *EnableWebhookRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnableWebhookRequest.ProtoReflect.Descriptor instead.
 func (*EnableWebhookRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{54}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *EnableWebhookRequest) GetGroup() string {
@@ -3463,7 +4010,7 @@ type EnableWebhookResponse struct {
 
 func (x *EnableWebhookResponse) Reset() {
 	*x = EnableWebhookResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[55]
+	mi := &file_notify_v1_notify_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3475,7 +4022,7 @@ func (x *EnableWebhookResponse) String() string {
 func (*EnableWebhookResponse) ProtoMessage() {}
 
 func (x *EnableWebhookResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[55]
+	mi := &file_notify_v1_notify_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3488,7 +4035,7 @@ func (x *EnableWebhookResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnableWebhookResponse.ProtoReflect.Descriptor instead.
 func (*EnableWebhookResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{55}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *EnableWebhookResponse) GetWebhook() *Webhook {
@@ -3509,7 +4056,7 @@ type DisableWebhookRequest struct {
 
 func (x *DisableWebhookRequest) Reset() {
 	*x = DisableWebhookRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[56]
+	mi := &file_notify_v1_notify_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3521,7 +4068,7 @@ func (x *DisableWebhookRequest) String() string {
 func (*DisableWebhookRequest) ProtoMessage() {}
 
 func (x *DisableWebhookRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[56]
+	mi := &file_notify_v1_notify_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3534,7 +4081,7 @@ func (x *DisableWebhookRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisableWebhookRequest.ProtoReflect.Descriptor instead.
 func (*DisableWebhookRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{56}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *DisableWebhookRequest) GetGroup() string {
@@ -3560,7 +4107,7 @@ type DisableWebhookResponse struct {
 
 func (x *DisableWebhookResponse) Reset() {
 	*x = DisableWebhookResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[57]
+	mi := &file_notify_v1_notify_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3572,7 +4119,7 @@ func (x *DisableWebhookResponse) String() string {
 func (*DisableWebhookResponse) ProtoMessage() {}
 
 func (x *DisableWebhookResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[57]
+	mi := &file_notify_v1_notify_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3585,7 +4132,7 @@ func (x *DisableWebhookResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisableWebhookResponse.ProtoReflect.Descriptor instead.
 func (*DisableWebhookResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{57}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *DisableWebhookResponse) GetWebhook() *Webhook {
@@ -3604,7 +4151,7 @@ type RemoveWebhookRequest struct {
 
 func (x *RemoveWebhookRequest) Reset() {
 	*x = RemoveWebhookRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[58]
+	mi := &file_notify_v1_notify_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3616,7 +4163,7 @@ func (x *RemoveWebhookRequest) String() string {
 func (*RemoveWebhookRequest) ProtoMessage() {}
 
 func (x *RemoveWebhookRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[58]
+	mi := &file_notify_v1_notify_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3629,7 +4176,7 @@ func (x *RemoveWebhookRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWebhookRequest.ProtoReflect.Descriptor instead.
 func (*RemoveWebhookRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{58}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *RemoveWebhookRequest) GetGroup() string {
@@ -3647,7 +4194,7 @@ type RemoveWebhookResponse struct {
 
 func (x *RemoveWebhookResponse) Reset() {
 	*x = RemoveWebhookResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[59]
+	mi := &file_notify_v1_notify_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3659,7 +4206,7 @@ func (x *RemoveWebhookResponse) String() string {
 func (*RemoveWebhookResponse) ProtoMessage() {}
 
 func (x *RemoveWebhookResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[59]
+	mi := &file_notify_v1_notify_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3672,7 +4219,7 @@ func (x *RemoveWebhookResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWebhookResponse.ProtoReflect.Descriptor instead.
 func (*RemoveWebhookResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{59}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{66}
 }
 
 type TestWebhookRequest struct {
@@ -3684,7 +4231,7 @@ type TestWebhookRequest struct {
 
 func (x *TestWebhookRequest) Reset() {
 	*x = TestWebhookRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[60]
+	mi := &file_notify_v1_notify_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3696,7 +4243,7 @@ func (x *TestWebhookRequest) String() string {
 func (*TestWebhookRequest) ProtoMessage() {}
 
 func (x *TestWebhookRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[60]
+	mi := &file_notify_v1_notify_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3709,7 +4256,7 @@ func (x *TestWebhookRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestWebhookRequest.ProtoReflect.Descriptor instead.
 func (*TestWebhookRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{60}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *TestWebhookRequest) GetGroup() string {
@@ -3736,7 +4283,7 @@ type TestWebhookResponse struct {
 
 func (x *TestWebhookResponse) Reset() {
 	*x = TestWebhookResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[61]
+	mi := &file_notify_v1_notify_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3748,7 +4295,7 @@ func (x *TestWebhookResponse) String() string {
 func (*TestWebhookResponse) ProtoMessage() {}
 
 func (x *TestWebhookResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[61]
+	mi := &file_notify_v1_notify_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3761,7 +4308,7 @@ func (x *TestWebhookResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestWebhookResponse.ProtoReflect.Descriptor instead.
 func (*TestWebhookResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{61}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *TestWebhookResponse) GetId() string {
@@ -3807,7 +4354,7 @@ type ListShardsRequest struct {
 
 func (x *ListShardsRequest) Reset() {
 	*x = ListShardsRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[62]
+	mi := &file_notify_v1_notify_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3819,7 +4366,7 @@ func (x *ListShardsRequest) String() string {
 func (*ListShardsRequest) ProtoMessage() {}
 
 func (x *ListShardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[62]
+	mi := &file_notify_v1_notify_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3832,7 +4379,7 @@ func (x *ListShardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListShardsRequest.ProtoReflect.Descriptor instead.
 func (*ListShardsRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{62}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{69}
 }
 
 type ListShardsResponse struct {
@@ -3844,7 +4391,7 @@ type ListShardsResponse struct {
 
 func (x *ListShardsResponse) Reset() {
 	*x = ListShardsResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[63]
+	mi := &file_notify_v1_notify_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3856,7 +4403,7 @@ func (x *ListShardsResponse) String() string {
 func (*ListShardsResponse) ProtoMessage() {}
 
 func (x *ListShardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[63]
+	mi := &file_notify_v1_notify_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3869,7 +4416,7 @@ func (x *ListShardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListShardsResponse.ProtoReflect.Descriptor instead.
 func (*ListShardsResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{63}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ListShardsResponse) GetShards() []*Shard {
@@ -3894,7 +4441,7 @@ type Shard struct {
 
 func (x *Shard) Reset() {
 	*x = Shard{}
-	mi := &file_notify_v1_notify_proto_msgTypes[64]
+	mi := &file_notify_v1_notify_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3906,7 +4453,7 @@ func (x *Shard) String() string {
 func (*Shard) ProtoMessage() {}
 
 func (x *Shard) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[64]
+	mi := &file_notify_v1_notify_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3919,7 +4466,7 @@ func (x *Shard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shard.ProtoReflect.Descriptor instead.
 func (*Shard) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{64}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Shard) GetStore() string {
@@ -3986,7 +4533,7 @@ type Half struct {
 
 func (x *Half) Reset() {
 	*x = Half{}
-	mi := &file_notify_v1_notify_proto_msgTypes[65]
+	mi := &file_notify_v1_notify_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3998,7 +4545,7 @@ func (x *Half) String() string {
 func (*Half) ProtoMessage() {}
 
 func (x *Half) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[65]
+	mi := &file_notify_v1_notify_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4011,7 +4558,7 @@ func (x *Half) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Half.ProtoReflect.Descriptor instead.
 func (*Half) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{65}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Half) GetMessage() *Message {
@@ -4097,7 +4644,7 @@ type ListHalvesRequest struct {
 
 func (x *ListHalvesRequest) Reset() {
 	*x = ListHalvesRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[66]
+	mi := &file_notify_v1_notify_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4109,7 +4656,7 @@ func (x *ListHalvesRequest) String() string {
 func (*ListHalvesRequest) ProtoMessage() {}
 
 func (x *ListHalvesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[66]
+	mi := &file_notify_v1_notify_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4122,7 +4669,7 @@ func (x *ListHalvesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHalvesRequest.ProtoReflect.Descriptor instead.
 func (*ListHalvesRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{66}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ListHalvesRequest) GetParkedOnly() bool {
@@ -4156,7 +4703,7 @@ type ListHalvesResponse struct {
 
 func (x *ListHalvesResponse) Reset() {
 	*x = ListHalvesResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[67]
+	mi := &file_notify_v1_notify_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4168,7 +4715,7 @@ func (x *ListHalvesResponse) String() string {
 func (*ListHalvesResponse) ProtoMessage() {}
 
 func (x *ListHalvesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[67]
+	mi := &file_notify_v1_notify_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4181,7 +4728,7 @@ func (x *ListHalvesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHalvesResponse.ProtoReflect.Descriptor instead.
 func (*ListHalvesResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{67}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ListHalvesResponse) GetHalves() []*Half {
@@ -4207,7 +4754,7 @@ type GetHalfRequest struct {
 
 func (x *GetHalfRequest) Reset() {
 	*x = GetHalfRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[68]
+	mi := &file_notify_v1_notify_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4219,7 +4766,7 @@ func (x *GetHalfRequest) String() string {
 func (*GetHalfRequest) ProtoMessage() {}
 
 func (x *GetHalfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[68]
+	mi := &file_notify_v1_notify_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4232,7 +4779,7 @@ func (x *GetHalfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHalfRequest.ProtoReflect.Descriptor instead.
 func (*GetHalfRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{68}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *GetHalfRequest) GetId() string {
@@ -4251,7 +4798,7 @@ type GetHalfResponse struct {
 
 func (x *GetHalfResponse) Reset() {
 	*x = GetHalfResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[69]
+	mi := &file_notify_v1_notify_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4263,7 +4810,7 @@ func (x *GetHalfResponse) String() string {
 func (*GetHalfResponse) ProtoMessage() {}
 
 func (x *GetHalfResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[69]
+	mi := &file_notify_v1_notify_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4276,7 +4823,7 @@ func (x *GetHalfResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHalfResponse.ProtoReflect.Descriptor instead.
 func (*GetHalfResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{69}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *GetHalfResponse) GetHalf() *Half {
@@ -4295,7 +4842,7 @@ type CheckHalfRequest struct {
 
 func (x *CheckHalfRequest) Reset() {
 	*x = CheckHalfRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[70]
+	mi := &file_notify_v1_notify_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4307,7 +4854,7 @@ func (x *CheckHalfRequest) String() string {
 func (*CheckHalfRequest) ProtoMessage() {}
 
 func (x *CheckHalfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[70]
+	mi := &file_notify_v1_notify_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4320,7 +4867,7 @@ func (x *CheckHalfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckHalfRequest.ProtoReflect.Descriptor instead.
 func (*CheckHalfRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{70}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *CheckHalfRequest) GetId() string {
@@ -4341,7 +4888,7 @@ type CheckHalfResponse struct {
 
 func (x *CheckHalfResponse) Reset() {
 	*x = CheckHalfResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[71]
+	mi := &file_notify_v1_notify_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4353,7 +4900,7 @@ func (x *CheckHalfResponse) String() string {
 func (*CheckHalfResponse) ProtoMessage() {}
 
 func (x *CheckHalfResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[71]
+	mi := &file_notify_v1_notify_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4366,7 +4913,7 @@ func (x *CheckHalfResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckHalfResponse.ProtoReflect.Descriptor instead.
 func (*CheckHalfResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{71}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *CheckHalfResponse) GetHalf() *Half {
@@ -4393,7 +4940,7 @@ type DecideHalfRequest struct {
 
 func (x *DecideHalfRequest) Reset() {
 	*x = DecideHalfRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[72]
+	mi := &file_notify_v1_notify_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4405,7 +4952,7 @@ func (x *DecideHalfRequest) String() string {
 func (*DecideHalfRequest) ProtoMessage() {}
 
 func (x *DecideHalfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[72]
+	mi := &file_notify_v1_notify_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4418,7 +4965,7 @@ func (x *DecideHalfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideHalfRequest.ProtoReflect.Descriptor instead.
 func (*DecideHalfRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{72}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *DecideHalfRequest) GetId() string {
@@ -4444,7 +4991,7 @@ type DecideHalfResponse struct {
 
 func (x *DecideHalfResponse) Reset() {
 	*x = DecideHalfResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[73]
+	mi := &file_notify_v1_notify_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4456,7 +5003,7 @@ func (x *DecideHalfResponse) String() string {
 func (*DecideHalfResponse) ProtoMessage() {}
 
 func (x *DecideHalfResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[73]
+	mi := &file_notify_v1_notify_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4469,7 +5016,7 @@ func (x *DecideHalfResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideHalfResponse.ProtoReflect.Descriptor instead.
 func (*DecideHalfResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{73}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *DecideHalfResponse) GetRepeated() bool {
@@ -4494,7 +5041,7 @@ type Rejected struct {
 
 func (x *Rejected) Reset() {
 	*x = Rejected{}
-	mi := &file_notify_v1_notify_proto_msgTypes[74]
+	mi := &file_notify_v1_notify_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4506,7 +5053,7 @@ func (x *Rejected) String() string {
 func (*Rejected) ProtoMessage() {}
 
 func (x *Rejected) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[74]
+	mi := &file_notify_v1_notify_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4519,7 +5066,7 @@ func (x *Rejected) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejected.ProtoReflect.Descriptor instead.
 func (*Rejected) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{74}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *Rejected) GetStore() string {
@@ -4575,7 +5122,7 @@ type ListRejectedRequest struct {
 
 func (x *ListRejectedRequest) Reset() {
 	*x = ListRejectedRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[75]
+	mi := &file_notify_v1_notify_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4587,7 +5134,7 @@ func (x *ListRejectedRequest) String() string {
 func (*ListRejectedRequest) ProtoMessage() {}
 
 func (x *ListRejectedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[75]
+	mi := &file_notify_v1_notify_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4600,7 +5147,7 @@ func (x *ListRejectedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRejectedRequest.ProtoReflect.Descriptor instead.
 func (*ListRejectedRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{75}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ListRejectedRequest) GetAfter() string {
@@ -4627,7 +5174,7 @@ type ListRejectedResponse struct {
 
 func (x *ListRejectedResponse) Reset() {
 	*x = ListRejectedResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[76]
+	mi := &file_notify_v1_notify_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4639,7 +5186,7 @@ func (x *ListRejectedResponse) String() string {
 func (*ListRejectedResponse) ProtoMessage() {}
 
 func (x *ListRejectedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[76]
+	mi := &file_notify_v1_notify_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4652,7 +5199,7 @@ func (x *ListRejectedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRejectedResponse.ProtoReflect.Descriptor instead.
 func (*ListRejectedResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{76}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ListRejectedResponse) GetRejected() []*Rejected {
@@ -4679,7 +5226,7 @@ type GetRejectedRequest struct {
 
 func (x *GetRejectedRequest) Reset() {
 	*x = GetRejectedRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[77]
+	mi := &file_notify_v1_notify_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4691,7 +5238,7 @@ func (x *GetRejectedRequest) String() string {
 func (*GetRejectedRequest) ProtoMessage() {}
 
 func (x *GetRejectedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[77]
+	mi := &file_notify_v1_notify_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4704,7 +5251,7 @@ func (x *GetRejectedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRejectedRequest.ProtoReflect.Descriptor instead.
 func (*GetRejectedRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{77}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *GetRejectedRequest) GetStore() string {
@@ -4730,7 +5277,7 @@ type GetRejectedResponse struct {
 
 func (x *GetRejectedResponse) Reset() {
 	*x = GetRejectedResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[78]
+	mi := &file_notify_v1_notify_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4742,7 +5289,7 @@ func (x *GetRejectedResponse) String() string {
 func (*GetRejectedResponse) ProtoMessage() {}
 
 func (x *GetRejectedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[78]
+	mi := &file_notify_v1_notify_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4755,7 +5302,7 @@ func (x *GetRejectedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRejectedResponse.ProtoReflect.Descriptor instead.
 func (*GetRejectedResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{78}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *GetRejectedResponse) GetRejected() *Rejected {
@@ -4775,7 +5322,7 @@ type ResubmitRejectedRequest struct {
 
 func (x *ResubmitRejectedRequest) Reset() {
 	*x = ResubmitRejectedRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[79]
+	mi := &file_notify_v1_notify_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4787,7 +5334,7 @@ func (x *ResubmitRejectedRequest) String() string {
 func (*ResubmitRejectedRequest) ProtoMessage() {}
 
 func (x *ResubmitRejectedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[79]
+	mi := &file_notify_v1_notify_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4800,7 +5347,7 @@ func (x *ResubmitRejectedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResubmitRejectedRequest.ProtoReflect.Descriptor instead.
 func (*ResubmitRejectedRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{79}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *ResubmitRejectedRequest) GetStore() string {
@@ -4825,7 +5372,7 @@ type ResubmitRejectedResponse struct {
 
 func (x *ResubmitRejectedResponse) Reset() {
 	*x = ResubmitRejectedResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[80]
+	mi := &file_notify_v1_notify_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4837,7 +5384,7 @@ func (x *ResubmitRejectedResponse) String() string {
 func (*ResubmitRejectedResponse) ProtoMessage() {}
 
 func (x *ResubmitRejectedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[80]
+	mi := &file_notify_v1_notify_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4850,7 +5397,7 @@ func (x *ResubmitRejectedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResubmitRejectedResponse.ProtoReflect.Descriptor instead.
 func (*ResubmitRejectedResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{80}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{87}
 }
 
 type DeadLetter struct {
@@ -4871,7 +5418,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_notify_v1_notify_proto_msgTypes[81]
+	mi := &file_notify_v1_notify_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4883,7 +5430,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[81]
+	mi := &file_notify_v1_notify_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4896,7 +5443,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{81}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *DeadLetter) GetMessage() *Message {
@@ -4969,7 +5516,7 @@ type DeadLetterFilter struct {
 
 func (x *DeadLetterFilter) Reset() {
 	*x = DeadLetterFilter{}
-	mi := &file_notify_v1_notify_proto_msgTypes[82]
+	mi := &file_notify_v1_notify_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4981,7 +5528,7 @@ func (x *DeadLetterFilter) String() string {
 func (*DeadLetterFilter) ProtoMessage() {}
 
 func (x *DeadLetterFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[82]
+	mi := &file_notify_v1_notify_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4994,7 +5541,7 @@ func (x *DeadLetterFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetterFilter.ProtoReflect.Descriptor instead.
 func (*DeadLetterFilter) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{82}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *DeadLetterFilter) GetGroup() string {
@@ -5041,7 +5588,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[83]
+	mi := &file_notify_v1_notify_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5053,7 +5600,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[83]
+	mi := &file_notify_v1_notify_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5066,7 +5613,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{83}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *ListDeadLettersRequest) GetFilter() *DeadLetterFilter {
@@ -5107,7 +5654,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[84]
+	mi := &file_notify_v1_notify_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5119,7 +5666,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[84]
+	mi := &file_notify_v1_notify_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5132,7 +5679,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{84}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
@@ -5167,7 +5714,7 @@ type ChangeDeadLettersRequest struct {
 
 func (x *ChangeDeadLettersRequest) Reset() {
 	*x = ChangeDeadLettersRequest{}
-	mi := &file_notify_v1_notify_proto_msgTypes[85]
+	mi := &file_notify_v1_notify_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5179,7 +5726,7 @@ func (x *ChangeDeadLettersRequest) String() string {
 func (*ChangeDeadLettersRequest) ProtoMessage() {}
 
 func (x *ChangeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[85]
+	mi := &file_notify_v1_notify_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5192,7 +5739,7 @@ func (x *ChangeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ChangeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{85}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *ChangeDeadLettersRequest) GetFilter() *DeadLetterFilter {
@@ -5245,7 +5792,7 @@ type ChangeDeadLettersResponse struct {
 
 func (x *ChangeDeadLettersResponse) Reset() {
 	*x = ChangeDeadLettersResponse{}
-	mi := &file_notify_v1_notify_proto_msgTypes[86]
+	mi := &file_notify_v1_notify_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5257,7 +5804,7 @@ func (x *ChangeDeadLettersResponse) String() string {
 func (*ChangeDeadLettersResponse) ProtoMessage() {}
 
 func (x *ChangeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[86]
+	mi := &file_notify_v1_notify_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5270,7 +5817,7 @@ func (x *ChangeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ChangeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{86}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *ChangeDeadLettersResponse) GetChanged() uint64 {
@@ -5318,7 +5865,7 @@ type ShardOutcome struct {
 
 func (x *ShardOutcome) Reset() {
 	*x = ShardOutcome{}
-	mi := &file_notify_v1_notify_proto_msgTypes[87]
+	mi := &file_notify_v1_notify_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5330,7 +5877,7 @@ func (x *ShardOutcome) String() string {
 func (*ShardOutcome) ProtoMessage() {}
 
 func (x *ShardOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[87]
+	mi := &file_notify_v1_notify_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5343,7 +5890,7 @@ func (x *ShardOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardOutcome.ProtoReflect.Descriptor instead.
 func (*ShardOutcome) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{87}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *ShardOutcome) GetStore() string {
@@ -5413,7 +5960,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_notify_v1_notify_proto_msgTypes[88]
+	mi := &file_notify_v1_notify_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5425,7 +5972,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[88]
+	mi := &file_notify_v1_notify_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5438,7 +5985,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{88}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *ErrorDetail) GetReason() Reason {
@@ -5524,10 +6071,11 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x04acks\x18\x02 \x03(\fR\x04acks\x12%\n" +
 	"\x05nacks\x18\x03 \x03(\v2\x0f.notify.v1.NackR\x05nacks\x12\x16\n" +
 	"\x06credit\x18\x04 \x01(\rR\x06credit\x12\x18\n" +
-	"\aextends\x18\x05 \x03(\fR\aextends\":\n" +
+	"\aextends\x18\x05 \x03(\fR\aextends\"y\n" +
 	"\x06Attach\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1a\n" +
-	"\binstance\x18\x02 \x01(\tR\binstance\"g\n" +
+	"\binstance\x18\x02 \x01(\tR\binstance\x12=\n" +
+	"\rsubscriptions\x18\x03 \x03(\v2\x17.notify.v1.SubscriptionR\rsubscriptions\"g\n" +
 	"\x04Nack\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x19\n" +
@@ -5541,11 +6089,12 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\tnot_owner\x18\x03 \x03(\fR\bnotOwner\"G\n" +
 	"\bAttached\x12\x1b\n" +
 	"\tbroker_id\x18\x01 \x01(\tR\bbrokerId\x12\x1e\n" +
-	"\vack_wait_ms\x18\x02 \x01(\rR\tackWaitMs\"h\n" +
+	"\vack_wait_ms\x18\x02 \x01(\rR\tackWaitMs\"\x88\x01\n" +
 	"\bDelivery\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12,\n" +
 	"\amessage\x18\x02 \x01(\v2\x12.notify.v1.MessageR\amessage\x12\x18\n" +
-	"\aattempt\x18\x03 \x01(\rR\aattempt\"\xa8\x01\n" +
+	"\aattempt\x18\x03 \x01(\rR\aattempt\x12\x1e\n" +
+	"\vack_wait_ms\x18\x04 \x01(\rR\tackWaitMs\"\xa8\x01\n" +
 	"\x0ePrepareRequest\x12,\n" +
 	"\amessage\x18\x01 \x01(\v2\x12.notify.v1.MessageR\amessage\x12%\n" +
 	"\x0eproducer_group\x18\x02 \x01(\tR\rproducerGroup\x12$\n" +
@@ -5616,17 +6165,65 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"y\n" +
 	"\x10GetTopicResponse\x12&\n" +
 	"\x05topic\x18\x01 \x01(\v2\x10.notify.v1.TopicR\x05topic\x12=\n" +
-	"\rsubscriptions\x18\x02 \x03(\v2\x17.notify.v1.SubscriptionR\rsubscriptions\"^\n" +
+	"\rsubscriptions\x18\x02 \x03(\v2\x17.notify.v1.SubscriptionR\rsubscriptions\"\xee\x01\n" +
 	"\fSubscription\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\"\n" +
-	"\rcreated_at_us\x18\x03 \x01(\x03R\vcreatedAtUs\"U\n" +
+	"\rcreated_at_us\x18\x03 \x01(\x03R\vcreatedAtUs\x12\x16\n" +
+	"\x06filter\x18\x04 \x01(\tR\x06filter\x12#\n" +
+	"\x04mode\x18\x05 \x01(\x0e2\x0f.notify.v1.ModeR\x04mode\x127\n" +
+	"\bdelivery\x18\x06 \x01(\v2\x1b.notify.v1.DeliverySettingsR\bdelivery\x12\x18\n" +
+	"\aversion\x18\a \x01(\x04R\aversion\"\xb7\x01\n" +
+	"\x10DeliverySettings\x12\x1e\n" +
+	"\vack_wait_ms\x18\x01 \x01(\rR\tackWaitMs\x12 \n" +
+	"\fretry_min_ms\x18\x02 \x01(\rR\n" +
+	"retryMinMs\x12 \n" +
+	"\fretry_max_ms\x18\x03 \x01(\rR\n" +
+	"retryMaxMs\x12!\n" +
+	"\fmax_attempts\x18\x04 \x01(\rR\vmaxAttempts\x12\x1c\n" +
+	"\n" +
+	"max_age_ms\x18\x05 \x01(\x04R\bmaxAgeMs\"U\n" +
 	"\x16AddSubscriptionRequest\x12;\n" +
 	"\fsubscription\x18\x01 \x01(\v2\x17.notify.v1.SubscriptionR\fsubscription\"\x9c\x01\n" +
 	"\x17AddSubscriptionResponse\x12;\n" +
 	"\fsubscription\x18\x01 \x01(\v2\x17.notify.v1.SubscriptionR\fsubscription\x12#\n" +
 	"\rgroup_created\x18\x02 \x01(\bR\fgroupCreated\x12\x1f\n" +
 	"\vstores_away\x18\x03 \x03(\tR\n" +
+	"storesAway\"\xb2\x03\n" +
+	"\x19UpdateSubscriptionRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x1b\n" +
+	"\x06filter\x18\x03 \x01(\tH\x00R\x06filter\x88\x01\x01\x12(\n" +
+	"\x04mode\x18\x04 \x01(\x0e2\x0f.notify.v1.ModeH\x01R\x04mode\x88\x01\x01\x12#\n" +
+	"\vack_wait_ms\x18\x05 \x01(\rH\x02R\tackWaitMs\x88\x01\x01\x12%\n" +
+	"\fretry_min_ms\x18\x06 \x01(\rH\x03R\n" +
+	"retryMinMs\x88\x01\x01\x12%\n" +
+	"\fretry_max_ms\x18\a \x01(\rH\x04R\n" +
+	"retryMaxMs\x88\x01\x01\x12&\n" +
+	"\fmax_attempts\x18\b \x01(\rH\x05R\vmaxAttempts\x88\x01\x01\x12!\n" +
+	"\n" +
+	"max_age_ms\x18\t \x01(\x04H\x06R\bmaxAgeMs\x88\x01\x01B\t\n" +
+	"\a_filterB\a\n" +
+	"\x05_modeB\x0e\n" +
+	"\f_ack_wait_msB\x0f\n" +
+	"\r_retry_min_msB\x0f\n" +
+	"\r_retry_max_msB\x0f\n" +
+	"\r_max_attemptsB\r\n" +
+	"\v_max_age_ms\"z\n" +
+	"\x1aUpdateSubscriptionResponse\x12;\n" +
+	"\fsubscription\x18\x01 \x01(\v2\x17.notify.v1.SubscriptionR\fsubscription\x12\x1f\n" +
+	"\vstores_away\x18\x02 \x03(\tR\n" +
+	"storesAway\"G\n" +
+	"\x19RemoveSubscriptionRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\"=\n" +
+	"\x1aRemoveSubscriptionResponse\x12\x1f\n" +
+	"\vstores_away\x18\x01 \x03(\tR\n" +
+	"storesAway\"&\n" +
+	"\x10DropGroupRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"4\n" +
+	"\x11DropGroupResponse\x12\x1f\n" +
+	"\vstores_away\x18\x01 \x03(\tR\n" +
 	"storesAway\"r\n" +
 	"\x18ListSubscriptionsRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x14\n" +
@@ -5856,7 +6453,11 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x14DECISION_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fDECISION_COMMIT\x10\x01\x12\x15\n" +
 	"\x11DECISION_ROLLBACK\x10\x02\x12\x14\n" +
-	"\x10DECISION_UNKNOWN\x10\x03*\xa8\x03\n" +
+	"\x10DECISION_UNKNOWN\x10\x03*B\n" +
+	"\x04Mode\x12\x14\n" +
+	"\x10MODE_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fMODE_CLUSTER\x10\x01\x12\x12\n" +
+	"\x0eMODE_BROADCAST\x10\x02*\xe7\x03\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\x01\x12\x14\n" +
@@ -5875,7 +6476,9 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x13REASON_UNKNOWN_HALF\x10\r\x12\x1c\n" +
 	"\x18REASON_DECIDED_OTHERWISE\x10\x0e\x12\x14\n" +
 	"\x10REASON_NOT_YOURS\x10\x0f\x12\x1a\n" +
-	"\x16REASON_UNKNOWN_WEBHOOK\x10\x102\xcd\x04\n" +
+	"\x16REASON_UNKNOWN_WEBHOOK\x10\x10\x12\x1f\n" +
+	"\x1bREASON_UNKNOWN_SUBSCRIPTION\x10\x11\x12\x1c\n" +
+	"\x18REASON_DEFINED_OTHERWISE\x10\x122\xcd\x04\n" +
 	"\tMessaging\x12@\n" +
 	"\aPublish\x12\x19.notify.v1.PublishRequest\x1a\x1a.notify.v1.PublishResponse\x12V\n" +
 	"\rPublishStream\x12\x1f.notify.v1.PublishStreamRequest\x1a .notify.v1.PublishStreamResponse(\x010\x01\x12J\n" +
@@ -5884,7 +6487,7 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x06Commit\x12\x18.notify.v1.DecideRequest\x1a\x19.notify.v1.DecideResponse\x12?\n" +
 	"\bRollback\x12\x18.notify.v1.DecideRequest\x1a\x19.notify.v1.DecideResponse\x12J\n" +
 	"\tCheckBack\x12\x1b.notify.v1.CheckBackRequest\x1a\x1c.notify.v1.CheckBackResponse(\x010\x01\x12L\n" +
-	"\vListBrokers\x12\x1d.notify.v1.ListBrokersRequest\x1a\x1e.notify.v1.ListBrokersResponse2\x86\x11\n" +
+	"\vListBrokers\x12\x1d.notify.v1.ListBrokersRequest\x1a\x1e.notify.v1.ListBrokersResponse2\x94\x13\n" +
 	"\x05Admin\x12L\n" +
 	"\vCreateTopic\x12\x1d.notify.v1.CreateTopicRequest\x1a\x1e.notify.v1.CreateTopicResponse\x12L\n" +
 	"\vUpdateTopic\x12\x1d.notify.v1.UpdateTopicRequest\x1a\x1e.notify.v1.UpdateTopicResponse\x12I\n" +
@@ -5893,8 +6496,11 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\bGetTopic\x12\x1a.notify.v1.GetTopicRequest\x1a\x1b.notify.v1.GetTopicResponse\x12I\n" +
 	"\n" +
 	"ListGroups\x12\x1c.notify.v1.ListGroupsRequest\x1a\x1d.notify.v1.ListGroupsResponse\x12C\n" +
-	"\bGetGroup\x12\x1a.notify.v1.GetGroupRequest\x1a\x1b.notify.v1.GetGroupResponse\x12X\n" +
-	"\x0fAddSubscription\x12!.notify.v1.AddSubscriptionRequest\x1a\".notify.v1.AddSubscriptionResponse\x12^\n" +
+	"\bGetGroup\x12\x1a.notify.v1.GetGroupRequest\x1a\x1b.notify.v1.GetGroupResponse\x12F\n" +
+	"\tDropGroup\x12\x1b.notify.v1.DropGroupRequest\x1a\x1c.notify.v1.DropGroupResponse\x12X\n" +
+	"\x0fAddSubscription\x12!.notify.v1.AddSubscriptionRequest\x1a\".notify.v1.AddSubscriptionResponse\x12a\n" +
+	"\x12UpdateSubscription\x12$.notify.v1.UpdateSubscriptionRequest\x1a%.notify.v1.UpdateSubscriptionResponse\x12a\n" +
+	"\x12RemoveSubscription\x12$.notify.v1.RemoveSubscriptionRequest\x1a%.notify.v1.RemoveSubscriptionResponse\x12^\n" +
 	"\x11ListSubscriptions\x12#.notify.v1.ListSubscriptionsRequest\x1a$.notify.v1.ListSubscriptionsResponse\x12I\n" +
 	"\n" +
 	"ListShards\x12\x1c.notify.v1.ListShardsRequest\x1a\x1d.notify.v1.ListShardsResponse\x12I\n" +
@@ -5933,229 +6539,248 @@ func file_notify_v1_notify_proto_rawDescGZIP() []byte {
 	return file_notify_v1_notify_proto_rawDescData
 }
 
-var file_notify_v1_notify_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_notify_v1_notify_proto_msgTypes = make([]protoimpl.MessageInfo, 90)
+var file_notify_v1_notify_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_notify_v1_notify_proto_msgTypes = make([]protoimpl.MessageInfo, 97)
 var file_notify_v1_notify_proto_goTypes = []any{
-	(Decision)(0),                     // 0: notify.v1.Decision
-	(Reason)(0),                       // 1: notify.v1.Reason
-	(*Message)(nil),                   // 2: notify.v1.Message
-	(*PublishRequest)(nil),            // 3: notify.v1.PublishRequest
-	(*PublishResponse)(nil),           // 4: notify.v1.PublishResponse
-	(*PublishStreamRequest)(nil),      // 5: notify.v1.PublishStreamRequest
-	(*PublishStreamResponse)(nil),     // 6: notify.v1.PublishStreamResponse
-	(*PublishResult)(nil),             // 7: notify.v1.PublishResult
-	(*SubscribeRequest)(nil),          // 8: notify.v1.SubscribeRequest
-	(*Attach)(nil),                    // 9: notify.v1.Attach
-	(*Nack)(nil),                      // 10: notify.v1.Nack
-	(*SubscribeResponse)(nil),         // 11: notify.v1.SubscribeResponse
-	(*Attached)(nil),                  // 12: notify.v1.Attached
-	(*Delivery)(nil),                  // 13: notify.v1.Delivery
-	(*PrepareRequest)(nil),            // 14: notify.v1.PrepareRequest
-	(*PrepareResponse)(nil),           // 15: notify.v1.PrepareResponse
-	(*DecideRequest)(nil),             // 16: notify.v1.DecideRequest
-	(*DecideResponse)(nil),            // 17: notify.v1.DecideResponse
-	(*CheckBackRequest)(nil),          // 18: notify.v1.CheckBackRequest
-	(*AttachProducer)(nil),            // 19: notify.v1.AttachProducer
-	(*CheckAnswer)(nil),               // 20: notify.v1.CheckAnswer
-	(*CheckBackResponse)(nil),         // 21: notify.v1.CheckBackResponse
-	(*Check)(nil),                     // 22: notify.v1.Check
-	(*ListBrokersRequest)(nil),        // 23: notify.v1.ListBrokersRequest
-	(*ListBrokersResponse)(nil),       // 24: notify.v1.ListBrokersResponse
-	(*BrokerInfo)(nil),                // 25: notify.v1.BrokerInfo
-	(*Topic)(nil),                     // 26: notify.v1.Topic
-	(*CreateTopicRequest)(nil),        // 27: notify.v1.CreateTopicRequest
-	(*CreateTopicResponse)(nil),       // 28: notify.v1.CreateTopicResponse
-	(*UpdateTopicRequest)(nil),        // 29: notify.v1.UpdateTopicRequest
-	(*UpdateTopicResponse)(nil),       // 30: notify.v1.UpdateTopicResponse
-	(*ListTopicsRequest)(nil),         // 31: notify.v1.ListTopicsRequest
-	(*ListTopicsResponse)(nil),        // 32: notify.v1.ListTopicsResponse
-	(*GetTopicRequest)(nil),           // 33: notify.v1.GetTopicRequest
-	(*GetTopicResponse)(nil),          // 34: notify.v1.GetTopicResponse
-	(*Subscription)(nil),              // 35: notify.v1.Subscription
-	(*AddSubscriptionRequest)(nil),    // 36: notify.v1.AddSubscriptionRequest
-	(*AddSubscriptionResponse)(nil),   // 37: notify.v1.AddSubscriptionResponse
-	(*ListSubscriptionsRequest)(nil),  // 38: notify.v1.ListSubscriptionsRequest
-	(*ListSubscriptionsResponse)(nil), // 39: notify.v1.ListSubscriptionsResponse
-	(*Group)(nil),                     // 40: notify.v1.Group
-	(*Instance)(nil),                  // 41: notify.v1.Instance
-	(*ListGroupsRequest)(nil),         // 42: notify.v1.ListGroupsRequest
-	(*ListGroupsResponse)(nil),        // 43: notify.v1.ListGroupsResponse
-	(*GetGroupRequest)(nil),           // 44: notify.v1.GetGroupRequest
-	(*GetGroupResponse)(nil),          // 45: notify.v1.GetGroupResponse
-	(*Webhook)(nil),                   // 46: notify.v1.Webhook
-	(*WebhookSecret)(nil),             // 47: notify.v1.WebhookSecret
-	(*SetWebhookRequest)(nil),         // 48: notify.v1.SetWebhookRequest
-	(*SetWebhookResponse)(nil),        // 49: notify.v1.SetWebhookResponse
-	(*ListWebhooksRequest)(nil),       // 50: notify.v1.ListWebhooksRequest
-	(*ListWebhooksResponse)(nil),      // 51: notify.v1.ListWebhooksResponse
-	(*GetWebhookRequest)(nil),         // 52: notify.v1.GetWebhookRequest
-	(*GetWebhookResponse)(nil),        // 53: notify.v1.GetWebhookResponse
-	(*RotateWebhookRequest)(nil),      // 54: notify.v1.RotateWebhookRequest
-	(*RotateWebhookResponse)(nil),     // 55: notify.v1.RotateWebhookResponse
-	(*EnableWebhookRequest)(nil),      // 56: notify.v1.EnableWebhookRequest
-	(*EnableWebhookResponse)(nil),     // 57: notify.v1.EnableWebhookResponse
-	(*DisableWebhookRequest)(nil),     // 58: notify.v1.DisableWebhookRequest
-	(*DisableWebhookResponse)(nil),    // 59: notify.v1.DisableWebhookResponse
-	(*RemoveWebhookRequest)(nil),      // 60: notify.v1.RemoveWebhookRequest
-	(*RemoveWebhookResponse)(nil),     // 61: notify.v1.RemoveWebhookResponse
-	(*TestWebhookRequest)(nil),        // 62: notify.v1.TestWebhookRequest
-	(*TestWebhookResponse)(nil),       // 63: notify.v1.TestWebhookResponse
-	(*ListShardsRequest)(nil),         // 64: notify.v1.ListShardsRequest
-	(*ListShardsResponse)(nil),        // 65: notify.v1.ListShardsResponse
-	(*Shard)(nil),                     // 66: notify.v1.Shard
-	(*Half)(nil),                      // 67: notify.v1.Half
-	(*ListHalvesRequest)(nil),         // 68: notify.v1.ListHalvesRequest
-	(*ListHalvesResponse)(nil),        // 69: notify.v1.ListHalvesResponse
-	(*GetHalfRequest)(nil),            // 70: notify.v1.GetHalfRequest
-	(*GetHalfResponse)(nil),           // 71: notify.v1.GetHalfResponse
-	(*CheckHalfRequest)(nil),          // 72: notify.v1.CheckHalfRequest
-	(*CheckHalfResponse)(nil),         // 73: notify.v1.CheckHalfResponse
-	(*DecideHalfRequest)(nil),         // 74: notify.v1.DecideHalfRequest
-	(*DecideHalfResponse)(nil),        // 75: notify.v1.DecideHalfResponse
-	(*Rejected)(nil),                  // 76: notify.v1.Rejected
-	(*ListRejectedRequest)(nil),       // 77: notify.v1.ListRejectedRequest
-	(*ListRejectedResponse)(nil),      // 78: notify.v1.ListRejectedResponse
-	(*GetRejectedRequest)(nil),        // 79: notify.v1.GetRejectedRequest
-	(*GetRejectedResponse)(nil),       // 80: notify.v1.GetRejectedResponse
-	(*ResubmitRejectedRequest)(nil),   // 81: notify.v1.ResubmitRejectedRequest
-	(*ResubmitRejectedResponse)(nil),  // 82: notify.v1.ResubmitRejectedResponse
-	(*DeadLetter)(nil),                // 83: notify.v1.DeadLetter
-	(*DeadLetterFilter)(nil),          // 84: notify.v1.DeadLetterFilter
-	(*ListDeadLettersRequest)(nil),    // 85: notify.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),   // 86: notify.v1.ListDeadLettersResponse
-	(*ChangeDeadLettersRequest)(nil),  // 87: notify.v1.ChangeDeadLettersRequest
-	(*ChangeDeadLettersResponse)(nil), // 88: notify.v1.ChangeDeadLettersResponse
-	(*ShardOutcome)(nil),              // 89: notify.v1.ShardOutcome
-	(*ErrorDetail)(nil),               // 90: notify.v1.ErrorDetail
-	nil,                               // 91: notify.v1.Message.HeadersEntry
+	(Decision)(0),                      // 0: notify.v1.Decision
+	(Mode)(0),                          // 1: notify.v1.Mode
+	(Reason)(0),                        // 2: notify.v1.Reason
+	(*Message)(nil),                    // 3: notify.v1.Message
+	(*PublishRequest)(nil),             // 4: notify.v1.PublishRequest
+	(*PublishResponse)(nil),            // 5: notify.v1.PublishResponse
+	(*PublishStreamRequest)(nil),       // 6: notify.v1.PublishStreamRequest
+	(*PublishStreamResponse)(nil),      // 7: notify.v1.PublishStreamResponse
+	(*PublishResult)(nil),              // 8: notify.v1.PublishResult
+	(*SubscribeRequest)(nil),           // 9: notify.v1.SubscribeRequest
+	(*Attach)(nil),                     // 10: notify.v1.Attach
+	(*Nack)(nil),                       // 11: notify.v1.Nack
+	(*SubscribeResponse)(nil),          // 12: notify.v1.SubscribeResponse
+	(*Attached)(nil),                   // 13: notify.v1.Attached
+	(*Delivery)(nil),                   // 14: notify.v1.Delivery
+	(*PrepareRequest)(nil),             // 15: notify.v1.PrepareRequest
+	(*PrepareResponse)(nil),            // 16: notify.v1.PrepareResponse
+	(*DecideRequest)(nil),              // 17: notify.v1.DecideRequest
+	(*DecideResponse)(nil),             // 18: notify.v1.DecideResponse
+	(*CheckBackRequest)(nil),           // 19: notify.v1.CheckBackRequest
+	(*AttachProducer)(nil),             // 20: notify.v1.AttachProducer
+	(*CheckAnswer)(nil),                // 21: notify.v1.CheckAnswer
+	(*CheckBackResponse)(nil),          // 22: notify.v1.CheckBackResponse
+	(*Check)(nil),                      // 23: notify.v1.Check
+	(*ListBrokersRequest)(nil),         // 24: notify.v1.ListBrokersRequest
+	(*ListBrokersResponse)(nil),        // 25: notify.v1.ListBrokersResponse
+	(*BrokerInfo)(nil),                 // 26: notify.v1.BrokerInfo
+	(*Topic)(nil),                      // 27: notify.v1.Topic
+	(*CreateTopicRequest)(nil),         // 28: notify.v1.CreateTopicRequest
+	(*CreateTopicResponse)(nil),        // 29: notify.v1.CreateTopicResponse
+	(*UpdateTopicRequest)(nil),         // 30: notify.v1.UpdateTopicRequest
+	(*UpdateTopicResponse)(nil),        // 31: notify.v1.UpdateTopicResponse
+	(*ListTopicsRequest)(nil),          // 32: notify.v1.ListTopicsRequest
+	(*ListTopicsResponse)(nil),         // 33: notify.v1.ListTopicsResponse
+	(*GetTopicRequest)(nil),            // 34: notify.v1.GetTopicRequest
+	(*GetTopicResponse)(nil),           // 35: notify.v1.GetTopicResponse
+	(*Subscription)(nil),               // 36: notify.v1.Subscription
+	(*DeliverySettings)(nil),           // 37: notify.v1.DeliverySettings
+	(*AddSubscriptionRequest)(nil),     // 38: notify.v1.AddSubscriptionRequest
+	(*AddSubscriptionResponse)(nil),    // 39: notify.v1.AddSubscriptionResponse
+	(*UpdateSubscriptionRequest)(nil),  // 40: notify.v1.UpdateSubscriptionRequest
+	(*UpdateSubscriptionResponse)(nil), // 41: notify.v1.UpdateSubscriptionResponse
+	(*RemoveSubscriptionRequest)(nil),  // 42: notify.v1.RemoveSubscriptionRequest
+	(*RemoveSubscriptionResponse)(nil), // 43: notify.v1.RemoveSubscriptionResponse
+	(*DropGroupRequest)(nil),           // 44: notify.v1.DropGroupRequest
+	(*DropGroupResponse)(nil),          // 45: notify.v1.DropGroupResponse
+	(*ListSubscriptionsRequest)(nil),   // 46: notify.v1.ListSubscriptionsRequest
+	(*ListSubscriptionsResponse)(nil),  // 47: notify.v1.ListSubscriptionsResponse
+	(*Group)(nil),                      // 48: notify.v1.Group
+	(*Instance)(nil),                   // 49: notify.v1.Instance
+	(*ListGroupsRequest)(nil),          // 50: notify.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),         // 51: notify.v1.ListGroupsResponse
+	(*GetGroupRequest)(nil),            // 52: notify.v1.GetGroupRequest
+	(*GetGroupResponse)(nil),           // 53: notify.v1.GetGroupResponse
+	(*Webhook)(nil),                    // 54: notify.v1.Webhook
+	(*WebhookSecret)(nil),              // 55: notify.v1.WebhookSecret
+	(*SetWebhookRequest)(nil),          // 56: notify.v1.SetWebhookRequest
+	(*SetWebhookResponse)(nil),         // 57: notify.v1.SetWebhookResponse
+	(*ListWebhooksRequest)(nil),        // 58: notify.v1.ListWebhooksRequest
+	(*ListWebhooksResponse)(nil),       // 59: notify.v1.ListWebhooksResponse
+	(*GetWebhookRequest)(nil),          // 60: notify.v1.GetWebhookRequest
+	(*GetWebhookResponse)(nil),         // 61: notify.v1.GetWebhookResponse
+	(*RotateWebhookRequest)(nil),       // 62: notify.v1.RotateWebhookRequest
+	(*RotateWebhookResponse)(nil),      // 63: notify.v1.RotateWebhookResponse
+	(*EnableWebhookRequest)(nil),       // 64: notify.v1.EnableWebhookRequest
+	(*EnableWebhookResponse)(nil),      // 65: notify.v1.EnableWebhookResponse
+	(*DisableWebhookRequest)(nil),      // 66: notify.v1.DisableWebhookRequest
+	(*DisableWebhookResponse)(nil),     // 67: notify.v1.DisableWebhookResponse
+	(*RemoveWebhookRequest)(nil),       // 68: notify.v1.RemoveWebhookRequest
+	(*RemoveWebhookResponse)(nil),      // 69: notify.v1.RemoveWebhookResponse
+	(*TestWebhookRequest)(nil),         // 70: notify.v1.TestWebhookRequest
+	(*TestWebhookResponse)(nil),        // 71: notify.v1.TestWebhookResponse
+	(*ListShardsRequest)(nil),          // 72: notify.v1.ListShardsRequest
+	(*ListShardsResponse)(nil),         // 73: notify.v1.ListShardsResponse
+	(*Shard)(nil),                      // 74: notify.v1.Shard
+	(*Half)(nil),                       // 75: notify.v1.Half
+	(*ListHalvesRequest)(nil),          // 76: notify.v1.ListHalvesRequest
+	(*ListHalvesResponse)(nil),         // 77: notify.v1.ListHalvesResponse
+	(*GetHalfRequest)(nil),             // 78: notify.v1.GetHalfRequest
+	(*GetHalfResponse)(nil),            // 79: notify.v1.GetHalfResponse
+	(*CheckHalfRequest)(nil),           // 80: notify.v1.CheckHalfRequest
+	(*CheckHalfResponse)(nil),          // 81: notify.v1.CheckHalfResponse
+	(*DecideHalfRequest)(nil),          // 82: notify.v1.DecideHalfRequest
+	(*DecideHalfResponse)(nil),         // 83: notify.v1.DecideHalfResponse
+	(*Rejected)(nil),                   // 84: notify.v1.Rejected
+	(*ListRejectedRequest)(nil),        // 85: notify.v1.ListRejectedRequest
+	(*ListRejectedResponse)(nil),       // 86: notify.v1.ListRejectedResponse
+	(*GetRejectedRequest)(nil),         // 87: notify.v1.GetRejectedRequest
+	(*GetRejectedResponse)(nil),        // 88: notify.v1.GetRejectedResponse
+	(*ResubmitRejectedRequest)(nil),    // 89: notify.v1.ResubmitRejectedRequest
+	(*ResubmitRejectedResponse)(nil),   // 90: notify.v1.ResubmitRejectedResponse
+	(*DeadLetter)(nil),                 // 91: notify.v1.DeadLetter
+	(*DeadLetterFilter)(nil),           // 92: notify.v1.DeadLetterFilter
+	(*ListDeadLettersRequest)(nil),     // 93: notify.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),    // 94: notify.v1.ListDeadLettersResponse
+	(*ChangeDeadLettersRequest)(nil),   // 95: notify.v1.ChangeDeadLettersRequest
+	(*ChangeDeadLettersResponse)(nil),  // 96: notify.v1.ChangeDeadLettersResponse
+	(*ShardOutcome)(nil),               // 97: notify.v1.ShardOutcome
+	(*ErrorDetail)(nil),                // 98: notify.v1.ErrorDetail
+	nil,                                // 99: notify.v1.Message.HeadersEntry
 }
 var file_notify_v1_notify_proto_depIdxs = []int32{
-	91, // 0: notify.v1.Message.headers:type_name -> notify.v1.Message.HeadersEntry
-	2,  // 1: notify.v1.PublishRequest.message:type_name -> notify.v1.Message
-	3,  // 2: notify.v1.PublishStreamRequest.publishes:type_name -> notify.v1.PublishRequest
-	7,  // 3: notify.v1.PublishStreamResponse.results:type_name -> notify.v1.PublishResult
-	90, // 4: notify.v1.PublishResult.error:type_name -> notify.v1.ErrorDetail
-	9,  // 5: notify.v1.SubscribeRequest.attach:type_name -> notify.v1.Attach
-	10, // 6: notify.v1.SubscribeRequest.nacks:type_name -> notify.v1.Nack
-	12, // 7: notify.v1.SubscribeResponse.attached:type_name -> notify.v1.Attached
-	13, // 8: notify.v1.SubscribeResponse.deliveries:type_name -> notify.v1.Delivery
-	2,  // 9: notify.v1.Delivery.message:type_name -> notify.v1.Message
-	2,  // 10: notify.v1.PrepareRequest.message:type_name -> notify.v1.Message
-	19, // 11: notify.v1.CheckBackRequest.attach:type_name -> notify.v1.AttachProducer
-	20, // 12: notify.v1.CheckBackRequest.answers:type_name -> notify.v1.CheckAnswer
-	0,  // 13: notify.v1.CheckAnswer.decision:type_name -> notify.v1.Decision
-	22, // 14: notify.v1.CheckBackResponse.checks:type_name -> notify.v1.Check
-	2,  // 15: notify.v1.Check.message:type_name -> notify.v1.Message
-	25, // 16: notify.v1.ListBrokersResponse.brokers:type_name -> notify.v1.BrokerInfo
-	26, // 17: notify.v1.CreateTopicRequest.topic:type_name -> notify.v1.Topic
-	26, // 18: notify.v1.CreateTopicResponse.topic:type_name -> notify.v1.Topic
-	26, // 19: notify.v1.UpdateTopicResponse.topic:type_name -> notify.v1.Topic
-	26, // 20: notify.v1.ListTopicsResponse.topics:type_name -> notify.v1.Topic
-	26, // 21: notify.v1.GetTopicResponse.topic:type_name -> notify.v1.Topic
-	35, // 22: notify.v1.GetTopicResponse.subscriptions:type_name -> notify.v1.Subscription
-	35, // 23: notify.v1.AddSubscriptionRequest.subscription:type_name -> notify.v1.Subscription
-	35, // 24: notify.v1.AddSubscriptionResponse.subscription:type_name -> notify.v1.Subscription
-	35, // 25: notify.v1.ListSubscriptionsResponse.subscriptions:type_name -> notify.v1.Subscription
-	41, // 26: notify.v1.Group.instances:type_name -> notify.v1.Instance
-	40, // 27: notify.v1.ListGroupsResponse.groups:type_name -> notify.v1.Group
-	40, // 28: notify.v1.GetGroupResponse.group:type_name -> notify.v1.Group
-	47, // 29: notify.v1.Webhook.secrets:type_name -> notify.v1.WebhookSecret
-	46, // 30: notify.v1.SetWebhookResponse.webhook:type_name -> notify.v1.Webhook
-	46, // 31: notify.v1.ListWebhooksResponse.webhooks:type_name -> notify.v1.Webhook
-	46, // 32: notify.v1.GetWebhookResponse.webhook:type_name -> notify.v1.Webhook
-	46, // 33: notify.v1.RotateWebhookResponse.webhook:type_name -> notify.v1.Webhook
-	46, // 34: notify.v1.EnableWebhookResponse.webhook:type_name -> notify.v1.Webhook
-	46, // 35: notify.v1.DisableWebhookResponse.webhook:type_name -> notify.v1.Webhook
-	66, // 36: notify.v1.ListShardsResponse.shards:type_name -> notify.v1.Shard
-	2,  // 37: notify.v1.Half.message:type_name -> notify.v1.Message
-	67, // 38: notify.v1.ListHalvesResponse.halves:type_name -> notify.v1.Half
-	67, // 39: notify.v1.GetHalfResponse.half:type_name -> notify.v1.Half
-	67, // 40: notify.v1.CheckHalfResponse.half:type_name -> notify.v1.Half
-	0,  // 41: notify.v1.DecideHalfRequest.decision:type_name -> notify.v1.Decision
-	2,  // 42: notify.v1.Rejected.message:type_name -> notify.v1.Message
-	76, // 43: notify.v1.ListRejectedResponse.rejected:type_name -> notify.v1.Rejected
-	76, // 44: notify.v1.GetRejectedResponse.rejected:type_name -> notify.v1.Rejected
-	2,  // 45: notify.v1.DeadLetter.message:type_name -> notify.v1.Message
-	84, // 46: notify.v1.ListDeadLettersRequest.filter:type_name -> notify.v1.DeadLetterFilter
-	83, // 47: notify.v1.ListDeadLettersResponse.dead_letters:type_name -> notify.v1.DeadLetter
-	84, // 48: notify.v1.ChangeDeadLettersRequest.filter:type_name -> notify.v1.DeadLetterFilter
-	89, // 49: notify.v1.ChangeDeadLettersResponse.shards:type_name -> notify.v1.ShardOutcome
-	1,  // 50: notify.v1.ErrorDetail.reason:type_name -> notify.v1.Reason
-	3,  // 51: notify.v1.Messaging.Publish:input_type -> notify.v1.PublishRequest
-	5,  // 52: notify.v1.Messaging.PublishStream:input_type -> notify.v1.PublishStreamRequest
-	8,  // 53: notify.v1.Messaging.Subscribe:input_type -> notify.v1.SubscribeRequest
-	14, // 54: notify.v1.Messaging.Prepare:input_type -> notify.v1.PrepareRequest
-	16, // 55: notify.v1.Messaging.Commit:input_type -> notify.v1.DecideRequest
-	16, // 56: notify.v1.Messaging.Rollback:input_type -> notify.v1.DecideRequest
-	18, // 57: notify.v1.Messaging.CheckBack:input_type -> notify.v1.CheckBackRequest
-	23, // 58: notify.v1.Messaging.ListBrokers:input_type -> notify.v1.ListBrokersRequest
-	27, // 59: notify.v1.Admin.CreateTopic:input_type -> notify.v1.CreateTopicRequest
-	29, // 60: notify.v1.Admin.UpdateTopic:input_type -> notify.v1.UpdateTopicRequest
-	31, // 61: notify.v1.Admin.ListTopics:input_type -> notify.v1.ListTopicsRequest
-	33, // 62: notify.v1.Admin.GetTopic:input_type -> notify.v1.GetTopicRequest
-	42, // 63: notify.v1.Admin.ListGroups:input_type -> notify.v1.ListGroupsRequest
-	44, // 64: notify.v1.Admin.GetGroup:input_type -> notify.v1.GetGroupRequest
-	36, // 65: notify.v1.Admin.AddSubscription:input_type -> notify.v1.AddSubscriptionRequest
-	38, // 66: notify.v1.Admin.ListSubscriptions:input_type -> notify.v1.ListSubscriptionsRequest
-	64, // 67: notify.v1.Admin.ListShards:input_type -> notify.v1.ListShardsRequest
-	48, // 68: notify.v1.Admin.SetWebhook:input_type -> notify.v1.SetWebhookRequest
-	50, // 69: notify.v1.Admin.ListWebhooks:input_type -> notify.v1.ListWebhooksRequest
-	52, // 70: notify.v1.Admin.GetWebhook:input_type -> notify.v1.GetWebhookRequest
-	54, // 71: notify.v1.Admin.RotateWebhook:input_type -> notify.v1.RotateWebhookRequest
-	56, // 72: notify.v1.Admin.EnableWebhook:input_type -> notify.v1.EnableWebhookRequest
-	58, // 73: notify.v1.Admin.DisableWebhook:input_type -> notify.v1.DisableWebhookRequest
-	60, // 74: notify.v1.Admin.RemoveWebhook:input_type -> notify.v1.RemoveWebhookRequest
-	62, // 75: notify.v1.Admin.TestWebhook:input_type -> notify.v1.TestWebhookRequest
-	68, // 76: notify.v1.Admin.ListHalves:input_type -> notify.v1.ListHalvesRequest
-	70, // 77: notify.v1.Admin.GetHalf:input_type -> notify.v1.GetHalfRequest
-	72, // 78: notify.v1.Admin.CheckHalf:input_type -> notify.v1.CheckHalfRequest
-	74, // 79: notify.v1.Admin.DecideHalf:input_type -> notify.v1.DecideHalfRequest
-	77, // 80: notify.v1.Admin.ListRejected:input_type -> notify.v1.ListRejectedRequest
-	79, // 81: notify.v1.Admin.GetRejected:input_type -> notify.v1.GetRejectedRequest
-	81, // 82: notify.v1.Admin.ResubmitRejected:input_type -> notify.v1.ResubmitRejectedRequest
-	85, // 83: notify.v1.Admin.ListDeadLetters:input_type -> notify.v1.ListDeadLettersRequest
-	87, // 84: notify.v1.Admin.RedriveDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
-	87, // 85: notify.v1.Admin.PurgeDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
-	4,  // 86: notify.v1.Messaging.Publish:output_type -> notify.v1.PublishResponse
-	6,  // 87: notify.v1.Messaging.PublishStream:output_type -> notify.v1.PublishStreamResponse
-	11, // 88: notify.v1.Messaging.Subscribe:output_type -> notify.v1.SubscribeResponse
-	15, // 89: notify.v1.Messaging.Prepare:output_type -> notify.v1.PrepareResponse
-	17, // 90: notify.v1.Messaging.Commit:output_type -> notify.v1.DecideResponse
-	17, // 91: notify.v1.Messaging.Rollback:output_type -> notify.v1.DecideResponse
-	21, // 92: notify.v1.Messaging.CheckBack:output_type -> notify.v1.CheckBackResponse
-	24, // 93: notify.v1.Messaging.ListBrokers:output_type -> notify.v1.ListBrokersResponse
-	28, // 94: notify.v1.Admin.CreateTopic:output_type -> notify.v1.CreateTopicResponse
-	30, // 95: notify.v1.Admin.UpdateTopic:output_type -> notify.v1.UpdateTopicResponse
-	32, // 96: notify.v1.Admin.ListTopics:output_type -> notify.v1.ListTopicsResponse
-	34, // 97: notify.v1.Admin.GetTopic:output_type -> notify.v1.GetTopicResponse
-	43, // 98: notify.v1.Admin.ListGroups:output_type -> notify.v1.ListGroupsResponse
-	45, // 99: notify.v1.Admin.GetGroup:output_type -> notify.v1.GetGroupResponse
-	37, // 100: notify.v1.Admin.AddSubscription:output_type -> notify.v1.AddSubscriptionResponse
-	39, // 101: notify.v1.Admin.ListSubscriptions:output_type -> notify.v1.ListSubscriptionsResponse
-	65, // 102: notify.v1.Admin.ListShards:output_type -> notify.v1.ListShardsResponse
-	49, // 103: notify.v1.Admin.SetWebhook:output_type -> notify.v1.SetWebhookResponse
-	51, // 104: notify.v1.Admin.ListWebhooks:output_type -> notify.v1.ListWebhooksResponse
-	53, // 105: notify.v1.Admin.GetWebhook:output_type -> notify.v1.GetWebhookResponse
-	55, // 106: notify.v1.Admin.RotateWebhook:output_type -> notify.v1.RotateWebhookResponse
-	57, // 107: notify.v1.Admin.EnableWebhook:output_type -> notify.v1.EnableWebhookResponse
-	59, // 108: notify.v1.Admin.DisableWebhook:output_type -> notify.v1.DisableWebhookResponse
-	61, // 109: notify.v1.Admin.RemoveWebhook:output_type -> notify.v1.RemoveWebhookResponse
-	63, // 110: notify.v1.Admin.TestWebhook:output_type -> notify.v1.TestWebhookResponse
-	69, // 111: notify.v1.Admin.ListHalves:output_type -> notify.v1.ListHalvesResponse
-	71, // 112: notify.v1.Admin.GetHalf:output_type -> notify.v1.GetHalfResponse
-	73, // 113: notify.v1.Admin.CheckHalf:output_type -> notify.v1.CheckHalfResponse
-	75, // 114: notify.v1.Admin.DecideHalf:output_type -> notify.v1.DecideHalfResponse
-	78, // 115: notify.v1.Admin.ListRejected:output_type -> notify.v1.ListRejectedResponse
-	80, // 116: notify.v1.Admin.GetRejected:output_type -> notify.v1.GetRejectedResponse
-	82, // 117: notify.v1.Admin.ResubmitRejected:output_type -> notify.v1.ResubmitRejectedResponse
-	86, // 118: notify.v1.Admin.ListDeadLetters:output_type -> notify.v1.ListDeadLettersResponse
-	88, // 119: notify.v1.Admin.RedriveDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
-	88, // 120: notify.v1.Admin.PurgeDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
-	86, // [86:121] is the sub-list for method output_type
-	51, // [51:86] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	99, // 0: notify.v1.Message.headers:type_name -> notify.v1.Message.HeadersEntry
+	3,  // 1: notify.v1.PublishRequest.message:type_name -> notify.v1.Message
+	4,  // 2: notify.v1.PublishStreamRequest.publishes:type_name -> notify.v1.PublishRequest
+	8,  // 3: notify.v1.PublishStreamResponse.results:type_name -> notify.v1.PublishResult
+	98, // 4: notify.v1.PublishResult.error:type_name -> notify.v1.ErrorDetail
+	10, // 5: notify.v1.SubscribeRequest.attach:type_name -> notify.v1.Attach
+	11, // 6: notify.v1.SubscribeRequest.nacks:type_name -> notify.v1.Nack
+	36, // 7: notify.v1.Attach.subscriptions:type_name -> notify.v1.Subscription
+	13, // 8: notify.v1.SubscribeResponse.attached:type_name -> notify.v1.Attached
+	14, // 9: notify.v1.SubscribeResponse.deliveries:type_name -> notify.v1.Delivery
+	3,  // 10: notify.v1.Delivery.message:type_name -> notify.v1.Message
+	3,  // 11: notify.v1.PrepareRequest.message:type_name -> notify.v1.Message
+	20, // 12: notify.v1.CheckBackRequest.attach:type_name -> notify.v1.AttachProducer
+	21, // 13: notify.v1.CheckBackRequest.answers:type_name -> notify.v1.CheckAnswer
+	0,  // 14: notify.v1.CheckAnswer.decision:type_name -> notify.v1.Decision
+	23, // 15: notify.v1.CheckBackResponse.checks:type_name -> notify.v1.Check
+	3,  // 16: notify.v1.Check.message:type_name -> notify.v1.Message
+	26, // 17: notify.v1.ListBrokersResponse.brokers:type_name -> notify.v1.BrokerInfo
+	27, // 18: notify.v1.CreateTopicRequest.topic:type_name -> notify.v1.Topic
+	27, // 19: notify.v1.CreateTopicResponse.topic:type_name -> notify.v1.Topic
+	27, // 20: notify.v1.UpdateTopicResponse.topic:type_name -> notify.v1.Topic
+	27, // 21: notify.v1.ListTopicsResponse.topics:type_name -> notify.v1.Topic
+	27, // 22: notify.v1.GetTopicResponse.topic:type_name -> notify.v1.Topic
+	36, // 23: notify.v1.GetTopicResponse.subscriptions:type_name -> notify.v1.Subscription
+	1,  // 24: notify.v1.Subscription.mode:type_name -> notify.v1.Mode
+	37, // 25: notify.v1.Subscription.delivery:type_name -> notify.v1.DeliverySettings
+	36, // 26: notify.v1.AddSubscriptionRequest.subscription:type_name -> notify.v1.Subscription
+	36, // 27: notify.v1.AddSubscriptionResponse.subscription:type_name -> notify.v1.Subscription
+	1,  // 28: notify.v1.UpdateSubscriptionRequest.mode:type_name -> notify.v1.Mode
+	36, // 29: notify.v1.UpdateSubscriptionResponse.subscription:type_name -> notify.v1.Subscription
+	36, // 30: notify.v1.ListSubscriptionsResponse.subscriptions:type_name -> notify.v1.Subscription
+	49, // 31: notify.v1.Group.instances:type_name -> notify.v1.Instance
+	48, // 32: notify.v1.ListGroupsResponse.groups:type_name -> notify.v1.Group
+	48, // 33: notify.v1.GetGroupResponse.group:type_name -> notify.v1.Group
+	55, // 34: notify.v1.Webhook.secrets:type_name -> notify.v1.WebhookSecret
+	54, // 35: notify.v1.SetWebhookResponse.webhook:type_name -> notify.v1.Webhook
+	54, // 36: notify.v1.ListWebhooksResponse.webhooks:type_name -> notify.v1.Webhook
+	54, // 37: notify.v1.GetWebhookResponse.webhook:type_name -> notify.v1.Webhook
+	54, // 38: notify.v1.RotateWebhookResponse.webhook:type_name -> notify.v1.Webhook
+	54, // 39: notify.v1.EnableWebhookResponse.webhook:type_name -> notify.v1.Webhook
+	54, // 40: notify.v1.DisableWebhookResponse.webhook:type_name -> notify.v1.Webhook
+	74, // 41: notify.v1.ListShardsResponse.shards:type_name -> notify.v1.Shard
+	3,  // 42: notify.v1.Half.message:type_name -> notify.v1.Message
+	75, // 43: notify.v1.ListHalvesResponse.halves:type_name -> notify.v1.Half
+	75, // 44: notify.v1.GetHalfResponse.half:type_name -> notify.v1.Half
+	75, // 45: notify.v1.CheckHalfResponse.half:type_name -> notify.v1.Half
+	0,  // 46: notify.v1.DecideHalfRequest.decision:type_name -> notify.v1.Decision
+	3,  // 47: notify.v1.Rejected.message:type_name -> notify.v1.Message
+	84, // 48: notify.v1.ListRejectedResponse.rejected:type_name -> notify.v1.Rejected
+	84, // 49: notify.v1.GetRejectedResponse.rejected:type_name -> notify.v1.Rejected
+	3,  // 50: notify.v1.DeadLetter.message:type_name -> notify.v1.Message
+	92, // 51: notify.v1.ListDeadLettersRequest.filter:type_name -> notify.v1.DeadLetterFilter
+	91, // 52: notify.v1.ListDeadLettersResponse.dead_letters:type_name -> notify.v1.DeadLetter
+	92, // 53: notify.v1.ChangeDeadLettersRequest.filter:type_name -> notify.v1.DeadLetterFilter
+	97, // 54: notify.v1.ChangeDeadLettersResponse.shards:type_name -> notify.v1.ShardOutcome
+	2,  // 55: notify.v1.ErrorDetail.reason:type_name -> notify.v1.Reason
+	4,  // 56: notify.v1.Messaging.Publish:input_type -> notify.v1.PublishRequest
+	6,  // 57: notify.v1.Messaging.PublishStream:input_type -> notify.v1.PublishStreamRequest
+	9,  // 58: notify.v1.Messaging.Subscribe:input_type -> notify.v1.SubscribeRequest
+	15, // 59: notify.v1.Messaging.Prepare:input_type -> notify.v1.PrepareRequest
+	17, // 60: notify.v1.Messaging.Commit:input_type -> notify.v1.DecideRequest
+	17, // 61: notify.v1.Messaging.Rollback:input_type -> notify.v1.DecideRequest
+	19, // 62: notify.v1.Messaging.CheckBack:input_type -> notify.v1.CheckBackRequest
+	24, // 63: notify.v1.Messaging.ListBrokers:input_type -> notify.v1.ListBrokersRequest
+	28, // 64: notify.v1.Admin.CreateTopic:input_type -> notify.v1.CreateTopicRequest
+	30, // 65: notify.v1.Admin.UpdateTopic:input_type -> notify.v1.UpdateTopicRequest
+	32, // 66: notify.v1.Admin.ListTopics:input_type -> notify.v1.ListTopicsRequest
+	34, // 67: notify.v1.Admin.GetTopic:input_type -> notify.v1.GetTopicRequest
+	50, // 68: notify.v1.Admin.ListGroups:input_type -> notify.v1.ListGroupsRequest
+	52, // 69: notify.v1.Admin.GetGroup:input_type -> notify.v1.GetGroupRequest
+	44, // 70: notify.v1.Admin.DropGroup:input_type -> notify.v1.DropGroupRequest
+	38, // 71: notify.v1.Admin.AddSubscription:input_type -> notify.v1.AddSubscriptionRequest
+	40, // 72: notify.v1.Admin.UpdateSubscription:input_type -> notify.v1.UpdateSubscriptionRequest
+	42, // 73: notify.v1.Admin.RemoveSubscription:input_type -> notify.v1.RemoveSubscriptionRequest
+	46, // 74: notify.v1.Admin.ListSubscriptions:input_type -> notify.v1.ListSubscriptionsRequest
+	72, // 75: notify.v1.Admin.ListShards:input_type -> notify.v1.ListShardsRequest
+	56, // 76: notify.v1.Admin.SetWebhook:input_type -> notify.v1.SetWebhookRequest
+	58, // 77: notify.v1.Admin.ListWebhooks:input_type -> notify.v1.ListWebhooksRequest
+	60, // 78: notify.v1.Admin.GetWebhook:input_type -> notify.v1.GetWebhookRequest
+	62, // 79: notify.v1.Admin.RotateWebhook:input_type -> notify.v1.RotateWebhookRequest
+	64, // 80: notify.v1.Admin.EnableWebhook:input_type -> notify.v1.EnableWebhookRequest
+	66, // 81: notify.v1.Admin.DisableWebhook:input_type -> notify.v1.DisableWebhookRequest
+	68, // 82: notify.v1.Admin.RemoveWebhook:input_type -> notify.v1.RemoveWebhookRequest
+	70, // 83: notify.v1.Admin.TestWebhook:input_type -> notify.v1.TestWebhookRequest
+	76, // 84: notify.v1.Admin.ListHalves:input_type -> notify.v1.ListHalvesRequest
+	78, // 85: notify.v1.Admin.GetHalf:input_type -> notify.v1.GetHalfRequest
+	80, // 86: notify.v1.Admin.CheckHalf:input_type -> notify.v1.CheckHalfRequest
+	82, // 87: notify.v1.Admin.DecideHalf:input_type -> notify.v1.DecideHalfRequest
+	85, // 88: notify.v1.Admin.ListRejected:input_type -> notify.v1.ListRejectedRequest
+	87, // 89: notify.v1.Admin.GetRejected:input_type -> notify.v1.GetRejectedRequest
+	89, // 90: notify.v1.Admin.ResubmitRejected:input_type -> notify.v1.ResubmitRejectedRequest
+	93, // 91: notify.v1.Admin.ListDeadLetters:input_type -> notify.v1.ListDeadLettersRequest
+	95, // 92: notify.v1.Admin.RedriveDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
+	95, // 93: notify.v1.Admin.PurgeDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
+	5,  // 94: notify.v1.Messaging.Publish:output_type -> notify.v1.PublishResponse
+	7,  // 95: notify.v1.Messaging.PublishStream:output_type -> notify.v1.PublishStreamResponse
+	12, // 96: notify.v1.Messaging.Subscribe:output_type -> notify.v1.SubscribeResponse
+	16, // 97: notify.v1.Messaging.Prepare:output_type -> notify.v1.PrepareResponse
+	18, // 98: notify.v1.Messaging.Commit:output_type -> notify.v1.DecideResponse
+	18, // 99: notify.v1.Messaging.Rollback:output_type -> notify.v1.DecideResponse
+	22, // 100: notify.v1.Messaging.CheckBack:output_type -> notify.v1.CheckBackResponse
+	25, // 101: notify.v1.Messaging.ListBrokers:output_type -> notify.v1.ListBrokersResponse
+	29, // 102: notify.v1.Admin.CreateTopic:output_type -> notify.v1.CreateTopicResponse
+	31, // 103: notify.v1.Admin.UpdateTopic:output_type -> notify.v1.UpdateTopicResponse
+	33, // 104: notify.v1.Admin.ListTopics:output_type -> notify.v1.ListTopicsResponse
+	35, // 105: notify.v1.Admin.GetTopic:output_type -> notify.v1.GetTopicResponse
+	51, // 106: notify.v1.Admin.ListGroups:output_type -> notify.v1.ListGroupsResponse
+	53, // 107: notify.v1.Admin.GetGroup:output_type -> notify.v1.GetGroupResponse
+	45, // 108: notify.v1.Admin.DropGroup:output_type -> notify.v1.DropGroupResponse
+	39, // 109: notify.v1.Admin.AddSubscription:output_type -> notify.v1.AddSubscriptionResponse
+	41, // 110: notify.v1.Admin.UpdateSubscription:output_type -> notify.v1.UpdateSubscriptionResponse
+	43, // 111: notify.v1.Admin.RemoveSubscription:output_type -> notify.v1.RemoveSubscriptionResponse
+	47, // 112: notify.v1.Admin.ListSubscriptions:output_type -> notify.v1.ListSubscriptionsResponse
+	73, // 113: notify.v1.Admin.ListShards:output_type -> notify.v1.ListShardsResponse
+	57, // 114: notify.v1.Admin.SetWebhook:output_type -> notify.v1.SetWebhookResponse
+	59, // 115: notify.v1.Admin.ListWebhooks:output_type -> notify.v1.ListWebhooksResponse
+	61, // 116: notify.v1.Admin.GetWebhook:output_type -> notify.v1.GetWebhookResponse
+	63, // 117: notify.v1.Admin.RotateWebhook:output_type -> notify.v1.RotateWebhookResponse
+	65, // 118: notify.v1.Admin.EnableWebhook:output_type -> notify.v1.EnableWebhookResponse
+	67, // 119: notify.v1.Admin.DisableWebhook:output_type -> notify.v1.DisableWebhookResponse
+	69, // 120: notify.v1.Admin.RemoveWebhook:output_type -> notify.v1.RemoveWebhookResponse
+	71, // 121: notify.v1.Admin.TestWebhook:output_type -> notify.v1.TestWebhookResponse
+	77, // 122: notify.v1.Admin.ListHalves:output_type -> notify.v1.ListHalvesResponse
+	79, // 123: notify.v1.Admin.GetHalf:output_type -> notify.v1.GetHalfResponse
+	81, // 124: notify.v1.Admin.CheckHalf:output_type -> notify.v1.CheckHalfResponse
+	83, // 125: notify.v1.Admin.DecideHalf:output_type -> notify.v1.DecideHalfResponse
+	86, // 126: notify.v1.Admin.ListRejected:output_type -> notify.v1.ListRejectedResponse
+	88, // 127: notify.v1.Admin.GetRejected:output_type -> notify.v1.GetRejectedResponse
+	90, // 128: notify.v1.Admin.ResubmitRejected:output_type -> notify.v1.ResubmitRejectedResponse
+	94, // 129: notify.v1.Admin.ListDeadLetters:output_type -> notify.v1.ListDeadLettersResponse
+	96, // 130: notify.v1.Admin.RedriveDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
+	96, // 131: notify.v1.Admin.PurgeDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
+	94, // [94:132] is the sub-list for method output_type
+	56, // [56:94] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_notify_v1_notify_proto_init() }
@@ -6165,14 +6790,15 @@ func file_notify_v1_notify_proto_init() {
 	}
 	file_notify_v1_notify_proto_msgTypes[24].OneofWrappers = []any{}
 	file_notify_v1_notify_proto_msgTypes[27].OneofWrappers = []any{}
-	file_notify_v1_notify_proto_msgTypes[52].OneofWrappers = []any{}
+	file_notify_v1_notify_proto_msgTypes[37].OneofWrappers = []any{}
+	file_notify_v1_notify_proto_msgTypes[59].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_notify_v1_notify_proto_rawDesc), len(file_notify_v1_notify_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   90,
+			NumEnums:      3,
+			NumMessages:   97,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

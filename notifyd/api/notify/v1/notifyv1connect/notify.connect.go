@@ -72,8 +72,16 @@ const (
 	AdminListGroupsProcedure = "/notify.v1.Admin/ListGroups"
 	// AdminGetGroupProcedure is the fully-qualified name of the Admin's GetGroup RPC.
 	AdminGetGroupProcedure = "/notify.v1.Admin/GetGroup"
+	// AdminDropGroupProcedure is the fully-qualified name of the Admin's DropGroup RPC.
+	AdminDropGroupProcedure = "/notify.v1.Admin/DropGroup"
 	// AdminAddSubscriptionProcedure is the fully-qualified name of the Admin's AddSubscription RPC.
 	AdminAddSubscriptionProcedure = "/notify.v1.Admin/AddSubscription"
+	// AdminUpdateSubscriptionProcedure is the fully-qualified name of the Admin's UpdateSubscription
+	// RPC.
+	AdminUpdateSubscriptionProcedure = "/notify.v1.Admin/UpdateSubscription"
+	// AdminRemoveSubscriptionProcedure is the fully-qualified name of the Admin's RemoveSubscription
+	// RPC.
+	AdminRemoveSubscriptionProcedure = "/notify.v1.Admin/RemoveSubscription"
 	// AdminListSubscriptionsProcedure is the fully-qualified name of the Admin's ListSubscriptions RPC.
 	AdminListSubscriptionsProcedure = "/notify.v1.Admin/ListSubscriptions"
 	// AdminListShardsProcedure is the fully-qualified name of the Admin's ListShards RPC.
@@ -416,7 +424,15 @@ type AdminClient interface {
 	GetTopic(context.Context, *connect.Request[v1.GetTopicRequest]) (*connect.Response[v1.GetTopicResponse], error)
 	ListGroups(context.Context, *connect.Request[v1.ListGroupsRequest]) (*connect.Response[v1.ListGroupsResponse], error)
 	GetGroup(context.Context, *connect.Request[v1.GetGroupRequest]) (*connect.Response[v1.GetGroupResponse], error)
+	// DropGroup ends a group, its subscriptions and its streams, and removes what waits for it.
+	DropGroup(context.Context, *connect.Request[v1.DropGroupRequest]) (*connect.Response[v1.DropGroupResponse], error)
+	// AddSubscription declares a subscription. When it is there already the answer is
+	// REASON_ALREADY_EXISTS, or REASON_DEFINED_OTHERWISE with the differences.
 	AddSubscription(context.Context, *connect.Request[v1.AddSubscriptionRequest]) (*connect.Response[v1.AddSubscriptionResponse], error)
+	// UpdateSubscription changes what is given of a subscription, and leaves the rest.
+	UpdateSubscription(context.Context, *connect.Request[v1.UpdateSubscriptionRequest]) (*connect.Response[v1.UpdateSubscriptionResponse], error)
+	// RemoveSubscription ends a subscription. What waits for a retry is still delivered.
+	RemoveSubscription(context.Context, *connect.Request[v1.RemoveSubscriptionRequest]) (*connect.Response[v1.RemoveSubscriptionResponse], error)
 	ListSubscriptions(context.Context, *connect.Request[v1.ListSubscriptionsRequest]) (*connect.Response[v1.ListSubscriptionsResponse], error)
 	ListShards(context.Context, *connect.Request[v1.ListShardsRequest]) (*connect.Response[v1.ListShardsResponse], error)
 	// SetWebhook lets a group be pushed to over HTTP, or changes how; see Webhook.
@@ -506,10 +522,28 @@ func NewAdminClient(httpClient connect.HTTPClient, baseURL string, opts ...conne
 			connect.WithSchema(adminMethods.ByName("GetGroup")),
 			connect.WithClientOptions(opts...),
 		),
+		dropGroup: connect.NewClient[v1.DropGroupRequest, v1.DropGroupResponse](
+			httpClient,
+			baseURL+AdminDropGroupProcedure,
+			connect.WithSchema(adminMethods.ByName("DropGroup")),
+			connect.WithClientOptions(opts...),
+		),
 		addSubscription: connect.NewClient[v1.AddSubscriptionRequest, v1.AddSubscriptionResponse](
 			httpClient,
 			baseURL+AdminAddSubscriptionProcedure,
 			connect.WithSchema(adminMethods.ByName("AddSubscription")),
+			connect.WithClientOptions(opts...),
+		),
+		updateSubscription: connect.NewClient[v1.UpdateSubscriptionRequest, v1.UpdateSubscriptionResponse](
+			httpClient,
+			baseURL+AdminUpdateSubscriptionProcedure,
+			connect.WithSchema(adminMethods.ByName("UpdateSubscription")),
+			connect.WithClientOptions(opts...),
+		),
+		removeSubscription: connect.NewClient[v1.RemoveSubscriptionRequest, v1.RemoveSubscriptionResponse](
+			httpClient,
+			baseURL+AdminRemoveSubscriptionProcedure,
+			connect.WithSchema(adminMethods.ByName("RemoveSubscription")),
 			connect.WithClientOptions(opts...),
 		),
 		listSubscriptions: connect.NewClient[v1.ListSubscriptionsRequest, v1.ListSubscriptionsResponse](
@@ -643,7 +677,10 @@ type adminClient struct {
 	getTopic           *connect.Client[v1.GetTopicRequest, v1.GetTopicResponse]
 	listGroups         *connect.Client[v1.ListGroupsRequest, v1.ListGroupsResponse]
 	getGroup           *connect.Client[v1.GetGroupRequest, v1.GetGroupResponse]
+	dropGroup          *connect.Client[v1.DropGroupRequest, v1.DropGroupResponse]
 	addSubscription    *connect.Client[v1.AddSubscriptionRequest, v1.AddSubscriptionResponse]
+	updateSubscription *connect.Client[v1.UpdateSubscriptionRequest, v1.UpdateSubscriptionResponse]
+	removeSubscription *connect.Client[v1.RemoveSubscriptionRequest, v1.RemoveSubscriptionResponse]
 	listSubscriptions  *connect.Client[v1.ListSubscriptionsRequest, v1.ListSubscriptionsResponse]
 	listShards         *connect.Client[v1.ListShardsRequest, v1.ListShardsResponse]
 	setWebhook         *connect.Client[v1.SetWebhookRequest, v1.SetWebhookResponse]
@@ -696,9 +733,24 @@ func (c *adminClient) GetGroup(ctx context.Context, req *connect.Request[v1.GetG
 	return c.getGroup.CallUnary(ctx, req)
 }
 
+// DropGroup calls notify.v1.Admin.DropGroup.
+func (c *adminClient) DropGroup(ctx context.Context, req *connect.Request[v1.DropGroupRequest]) (*connect.Response[v1.DropGroupResponse], error) {
+	return c.dropGroup.CallUnary(ctx, req)
+}
+
 // AddSubscription calls notify.v1.Admin.AddSubscription.
 func (c *adminClient) AddSubscription(ctx context.Context, req *connect.Request[v1.AddSubscriptionRequest]) (*connect.Response[v1.AddSubscriptionResponse], error) {
 	return c.addSubscription.CallUnary(ctx, req)
+}
+
+// UpdateSubscription calls notify.v1.Admin.UpdateSubscription.
+func (c *adminClient) UpdateSubscription(ctx context.Context, req *connect.Request[v1.UpdateSubscriptionRequest]) (*connect.Response[v1.UpdateSubscriptionResponse], error) {
+	return c.updateSubscription.CallUnary(ctx, req)
+}
+
+// RemoveSubscription calls notify.v1.Admin.RemoveSubscription.
+func (c *adminClient) RemoveSubscription(ctx context.Context, req *connect.Request[v1.RemoveSubscriptionRequest]) (*connect.Response[v1.RemoveSubscriptionResponse], error) {
+	return c.removeSubscription.CallUnary(ctx, req)
 }
 
 // ListSubscriptions calls notify.v1.Admin.ListSubscriptions.
@@ -810,7 +862,15 @@ type AdminHandler interface {
 	GetTopic(context.Context, *connect.Request[v1.GetTopicRequest]) (*connect.Response[v1.GetTopicResponse], error)
 	ListGroups(context.Context, *connect.Request[v1.ListGroupsRequest]) (*connect.Response[v1.ListGroupsResponse], error)
 	GetGroup(context.Context, *connect.Request[v1.GetGroupRequest]) (*connect.Response[v1.GetGroupResponse], error)
+	// DropGroup ends a group, its subscriptions and its streams, and removes what waits for it.
+	DropGroup(context.Context, *connect.Request[v1.DropGroupRequest]) (*connect.Response[v1.DropGroupResponse], error)
+	// AddSubscription declares a subscription. When it is there already the answer is
+	// REASON_ALREADY_EXISTS, or REASON_DEFINED_OTHERWISE with the differences.
 	AddSubscription(context.Context, *connect.Request[v1.AddSubscriptionRequest]) (*connect.Response[v1.AddSubscriptionResponse], error)
+	// UpdateSubscription changes what is given of a subscription, and leaves the rest.
+	UpdateSubscription(context.Context, *connect.Request[v1.UpdateSubscriptionRequest]) (*connect.Response[v1.UpdateSubscriptionResponse], error)
+	// RemoveSubscription ends a subscription. What waits for a retry is still delivered.
+	RemoveSubscription(context.Context, *connect.Request[v1.RemoveSubscriptionRequest]) (*connect.Response[v1.RemoveSubscriptionResponse], error)
 	ListSubscriptions(context.Context, *connect.Request[v1.ListSubscriptionsRequest]) (*connect.Response[v1.ListSubscriptionsResponse], error)
 	ListShards(context.Context, *connect.Request[v1.ListShardsRequest]) (*connect.Response[v1.ListShardsResponse], error)
 	// SetWebhook lets a group be pushed to over HTTP, or changes how; see Webhook.
@@ -896,10 +956,28 @@ func NewAdminHandler(svc AdminHandler, opts ...connect.HandlerOption) (string, h
 		connect.WithSchema(adminMethods.ByName("GetGroup")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminDropGroupHandler := connect.NewUnaryHandler(
+		AdminDropGroupProcedure,
+		svc.DropGroup,
+		connect.WithSchema(adminMethods.ByName("DropGroup")),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminAddSubscriptionHandler := connect.NewUnaryHandler(
 		AdminAddSubscriptionProcedure,
 		svc.AddSubscription,
 		connect.WithSchema(adminMethods.ByName("AddSubscription")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminUpdateSubscriptionHandler := connect.NewUnaryHandler(
+		AdminUpdateSubscriptionProcedure,
+		svc.UpdateSubscription,
+		connect.WithSchema(adminMethods.ByName("UpdateSubscription")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminRemoveSubscriptionHandler := connect.NewUnaryHandler(
+		AdminRemoveSubscriptionProcedure,
+		svc.RemoveSubscription,
+		connect.WithSchema(adminMethods.ByName("RemoveSubscription")),
 		connect.WithHandlerOptions(opts...),
 	)
 	adminListSubscriptionsHandler := connect.NewUnaryHandler(
@@ -1036,8 +1114,14 @@ func NewAdminHandler(svc AdminHandler, opts ...connect.HandlerOption) (string, h
 			adminListGroupsHandler.ServeHTTP(w, r)
 		case AdminGetGroupProcedure:
 			adminGetGroupHandler.ServeHTTP(w, r)
+		case AdminDropGroupProcedure:
+			adminDropGroupHandler.ServeHTTP(w, r)
 		case AdminAddSubscriptionProcedure:
 			adminAddSubscriptionHandler.ServeHTTP(w, r)
+		case AdminUpdateSubscriptionProcedure:
+			adminUpdateSubscriptionHandler.ServeHTTP(w, r)
+		case AdminRemoveSubscriptionProcedure:
+			adminRemoveSubscriptionHandler.ServeHTTP(w, r)
 		case AdminListSubscriptionsProcedure:
 			adminListSubscriptionsHandler.ServeHTTP(w, r)
 		case AdminListShardsProcedure:
@@ -1111,8 +1195,20 @@ func (UnimplementedAdminHandler) GetGroup(context.Context, *connect.Request[v1.G
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.GetGroup is not implemented"))
 }
 
+func (UnimplementedAdminHandler) DropGroup(context.Context, *connect.Request[v1.DropGroupRequest]) (*connect.Response[v1.DropGroupResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.DropGroup is not implemented"))
+}
+
 func (UnimplementedAdminHandler) AddSubscription(context.Context, *connect.Request[v1.AddSubscriptionRequest]) (*connect.Response[v1.AddSubscriptionResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.AddSubscription is not implemented"))
+}
+
+func (UnimplementedAdminHandler) UpdateSubscription(context.Context, *connect.Request[v1.UpdateSubscriptionRequest]) (*connect.Response[v1.UpdateSubscriptionResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.UpdateSubscription is not implemented"))
+}
+
+func (UnimplementedAdminHandler) RemoveSubscription(context.Context, *connect.Request[v1.RemoveSubscriptionRequest]) (*connect.Response[v1.RemoveSubscriptionResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.RemoveSubscription is not implemented"))
 }
 
 func (UnimplementedAdminHandler) ListSubscriptions(context.Context, *connect.Request[v1.ListSubscriptionsRequest]) (*connect.Response[v1.ListSubscriptionsResponse], error) {
