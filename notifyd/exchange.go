@@ -16,7 +16,8 @@ import (
 // A view is one version of the registry with the exchange made from it. It is never changed.
 type view struct {
 	*store.Registry
-	audiences map[string]*audience // by topic
+	audiences map[string]*audience      // by topic
+	filters   map[string]*filter.Filter // by expression
 	policies  map[subscriptionKey]policy
 	standard  policy // of rows whose subscription is gone
 }
@@ -62,10 +63,10 @@ func newViewer(c *core) *viewer {
 		}}
 }
 
-// view compiles each filter. One that this program cannot compile, since a newer one took it, lets
+// view compiles each filter that the view before, or nil, does not have. One that this program cannot compile, since a newer one took it, lets
 // everything through: an unwanted message can be thrown away, a missing one cannot be found.
-func (w *viewer) view(r *store.Registry) *view {
-	v := &view{Registry: r, audiences: map[string]*audience{}, policies: map[subscriptionKey]policy{}, standard: w.standard}
+func (w *viewer) view(r *store.Registry, before *view) *view {
+	v := &view{Registry: r, filters: map[string]*filter.Filter{}, audiences: map[string]*audience{}, policies: map[subscriptionKey]policy{}, standard: w.standard}
 	for _, s := range r.Subscriptions {
 		v.policies[subscriptionKey{s.Topic, s.GroupID}] = w.standard.with(s.Settings)
 		to := v.audiences[s.Topic]
@@ -78,7 +79,7 @@ func (w *viewer) view(r *store.Registry) *view {
 			continue
 		}
 		group := r.GroupNames[s.GroupID]
-		f, err := filter.Compile(s.Settings.Filter)
+		f, err := v.compile(s.Settings.Filter, before)
 		if err != nil {
 			w.broken(group, s.Topic, err)
 			to.all = append(to.all, s.GroupID)
@@ -87,6 +88,20 @@ func (w *viewer) view(r *store.Registry) *view {
 		to.choosers = append(to.choosers, chooser{group: s.GroupID, filter: f, failed: w.failed.WithLabelValues(s.Topic, group)})
 	}
 	return v
+}
+
+// compile reads an expression, unless this view or the one before has it.
+func (v *view) compile(expression string, before *view) (f *filter.Filter, err error) {
+	if f = v.filters[expression]; f == nil && before != nil {
+		f = before.filters[expression]
+	}
+	if f == nil {
+		f, err = filter.Compile(expression)
+	}
+	if err == nil {
+		v.filters[expression] = f
+	}
+	return f, err
 }
 
 // with is the policy with a subscription's own settings in place.

@@ -331,7 +331,7 @@ func (o *owner) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o.registry.offer(o.viewer.view(r))
+	o.registry.offer(o.viewer.view(r, o.registry.load()))
 	o.setRegistry(o.registry.load())
 	return nil
 }

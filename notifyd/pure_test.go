@@ -330,7 +330,7 @@ func newTestSide() *side {
 
 func TestARowWrittenDuringAReadIsNotDeliveredAgain(t *testing.T) {
 	side := newTestSide()
-	v := side.viewer.view(&store.Registry{Version: 1})
+	v := side.viewer.view(&store.Registry{Version: 1}, nil)
 	side.registry.offer(v)
 	o := newOwner(side, 0, store.Taken{Epoch: 1, Version: 1, Settled: shard.At(1, 5)}, v, nil, nil)
 	row := store.Due{Pos: shard.At(1, 1), Msg: &message.Message{ID: uuid.New()}}
@@ -355,7 +355,7 @@ func TestARowWrittenDuringAReadIsNotDeliveredAgain(t *testing.T) {
 
 func TestADelayedMessageSettledDuringAReadIsNotExchangedAgain(t *testing.T) {
 	side := newTestSide()
-	v := side.viewer.view(&store.Registry{Version: 1, Subscriptions: []store.Subscription{{GroupID: 1, Topic: "t"}}})
+	v := side.viewer.view(&store.Registry{Version: 1, Subscriptions: []store.Subscription{{GroupID: 1, Topic: "t"}}}, nil)
 	o := newOwner(side, 0, store.Taken{Epoch: 1, Version: 1, Settled: shard.At(1, 5)}, v, nil, nil)
 	row := store.Due{Pos: shard.At(1, 1), NextAt: 1, Msg: &message.Message{ID: uuid.New(), Topic: "t", DeliverAt: 1}}
 	d := newDrain()
@@ -378,7 +378,7 @@ func TestADelayedMessageSettledDuringAReadIsNotExchangedAgain(t *testing.T) {
 
 func TestAnAckForAMessageNotReadYetIsHandedBack(t *testing.T) {
 	side := newTestSide()
-	o := newOwner(side, 0, store.Taken{Epoch: 2, Version: 1}, side.viewer.view(&store.Registry{Version: 1}), nil, nil)
+	o := newOwner(side, 0, store.Taken{Epoch: 2, Version: 1}, side.viewer.view(&store.Registry{Version: 1}, nil), nil, nil)
 	k := newKeeper(side, store.Broker{}, nil)
 	k.owners[0] = o
 	b := &Broker{core: side.core, stores: newStoreSet()}

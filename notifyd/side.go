@@ -49,6 +49,6 @@ func (s *side) readRegistry(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.registry.offer(s.viewer.view(r))
+	s.registry.offer(s.viewer.view(r, s.registry.load()))
 	return nil
 }

@@ -189,6 +189,12 @@ func FuzzNoExpressionPanicsOrIsRefusedInManyLines(f *testing.F) {
 	})
 }
 
+func BenchmarkCompile(b *testing.B) {
+	for b.Loop() {
+		compile(b, `headers.region == "eu"`)
+	}
+}
+
 // BenchmarkMatch is one message against ten filters.
 func BenchmarkMatch(b *testing.B) {
 	var filters []*Filter

@@ -15,11 +15,11 @@ import (
 // write its name.
 const lookup = "@lookup"
 
-var stringMap = cel.MapType(cel.StringType, cel.StringType)
+func stringMap() *cel.Type { return cel.MapType(cel.StringType, cel.StringType) }
 
 func lookupFunction() cel.EnvOption {
 	// A guard would look at every header at each call; the checker has seen the types.
-	return cel.Function(lookup, decls.DisableTypeGuards(true), cel.Overload("lookup_string", []*cel.Type{stringMap, cel.StringType}, cel.StringType,
+	return cel.Function(lookup, decls.DisableTypeGuards(true), cel.Overload("lookup_string", []*cel.Type{stringMap(), cel.StringType}, cel.StringType,
 		cel.BinaryBinding(func(m, key ref.Val) ref.Val {
 			mapper, ok := m.(traits.Mapper)
 			if !ok {
@@ -48,7 +48,7 @@ type rewrite struct{}
 func (rewrite) Optimize(ctx *cel.OptimizerContext, tree *ast.AST) *ast.AST {
 	accesses := ast.MatchDescendants(ast.NavigateAST(tree), func(e ast.NavigableExpr) bool {
 		m, _ := access(ctx, e)
-		return m != nil && tree.GetType(m.ID()).IsExactType(stringMap)
+		return m != nil && tree.GetType(m.ID()).IsExactType(stringMap())
 	})
 	for _, e := range accesses {
 		m, key := access(ctx, e)
