@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,12 +39,12 @@ func run(ctx context.Context, s streams, args []string) int {
 	a := &app{streams: s}
 	root := a.root()
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return daemon.ExitOK
 	}
 	if !a.began {
-		err = usageError(err)
+		err = usageError(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	}
 	err = explain(err)
 	fmt.Fprintf(s.err, "notify: %v\n", err)
@@ -51,18 +52,16 @@ func run(ctx context.Context, s streams, args []string) int {
 }
 
 func (a *app) root() *cobra.Command {
-	root := &cobra.Command{
-		Use:           "notify",
-		Short:         "Publish, listen, look after topics and groups, and run the whole stack",
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			switch a.format {
-			case "text", "json", "jsonl":
-				return nil
-			}
-			return fmt.Errorf("-o %s: want text, json or jsonl", a.format)
-		},
+	root := a.parent("notify", "Publish, listen, look after topics and groups, and run the whole stack")
+	root.Args = cobra.ArbitraryArgs // cobra's own answer to an unknown command has several lines
+	root.SilenceErrors = true
+	root.SilenceUsage = true
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		switch a.format {
+		case "text", "json", "jsonl":
+			return nil
+		}
+		return fmt.Errorf("-o %s: want text, json or jsonl", a.format)
 	}
 	root.SetIn(a.in)
 	root.SetOut(a.out)
@@ -89,10 +88,14 @@ func (a *app) action(f func(*cobra.Command, []string) error) func(*cobra.Command
 
 // parent is a command that only has commands below it.
 func (a *app) parent(use, short string, children ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short}
+	cmd := &cobra.Command{Use: use, Short: short, SuggestionsMinimumDistance: 2}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return fmt.Errorf("unknown command %q for %q; see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
+			err := fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+				err = fmt.Errorf("%w, did you mean %s", err, strings.Join(near, " or "))
+			}
+			return err
 		}
 		return cmd.Help()
 	}
