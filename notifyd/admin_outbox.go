@@ -3,6 +3,7 @@ package notifyd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -84,13 +85,13 @@ func (b *Broker) storeNamed(name string) (*keeper, error) {
 	if k := b.stores.byName(name); k != nil {
 		return k, nil
 	}
-	return nil, &message.FieldError{Field: "store", Rule: "no store of this name is open here"}
+	return nil, &message.FieldError{Field: "store", Rule: fmt.Sprintf("%q is not the name of a store that is open at this broker", name)}
 }
 
 func rejectedProblem(err error) error {
 	if errors.Is(err, store.ErrNoRejected) {
 		return &apiError{code: connect.CodeNotFound, detail: &notifyv1.ErrorDetail{Reason: notifyv1.Reason_REASON_INVALID, Field: "seq",
-			Message: err.Error() + ": it was put back, or never rejected; notify outbox rejected ls lists those that are"}}
+			Message: err.Error() + ": it was put back, never rejected, or is in another store; notify outbox rejected ls lists those that are, --store NAME says in which store"}}
 	}
 	return err
 }

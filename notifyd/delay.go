@@ -21,13 +21,21 @@ const (
 func schedule(m *message.Message, in *notifyv1.Message, now int64) error {
 	m.DeliverAt, m.ExpiresAt = in.GetDeliverAtUs(), in.GetExpiresAtUs()
 	switch delay, ttl := in.GetDelayMs(), in.GetTtlMs(); {
-	case m.DeliverAt < 0 || m.ExpiresAt < 0 || delay < 0 || ttl < 0:
-		return &message.FieldError{Field: "deliver_at_us, expires_at_us, delay_ms, ttl_ms", Rule: "negative"}
+	case m.DeliverAt < 0:
+		return &message.FieldError{Field: "deliver_at_us", Rule: "negative; 0 is at once"}
+	case m.ExpiresAt < 0:
+		return &message.FieldError{Field: "expires_at_us", Rule: "negative; 0 is never"}
+	case delay < 0:
+		return &message.FieldError{Field: "delay_ms", Rule: "negative; 0 is at once"}
+	case ttl < 0:
+		return &message.FieldError{Field: "ttl_ms", Rule: "negative; 0 is never"}
 	case delay != 0 && m.DeliverAt != 0:
 		return &message.FieldError{Field: "delay_ms", Rule: "give delay_ms or deliver_at_us, not both"}
 	case ttl != 0 && m.ExpiresAt != 0:
 		return &message.FieldError{Field: "ttl_ms", Rule: "give ttl_ms or expires_at_us, not both"}
-	case delay > maxDelay.Milliseconds() || m.DeliverAt > now+maxDelay.Microseconds():
+	case delay > maxDelay.Milliseconds():
+		return &message.FieldError{Field: "delay_ms", Rule: "more than 40 days"}
+	case m.DeliverAt > now+maxDelay.Microseconds():
 		return &message.FieldError{Field: "deliver_at_us", Rule: "more than 40 days ahead"}
 	case ttl > maxTTL.Milliseconds():
 		return &message.FieldError{Field: "ttl_ms", Rule: "more than 365 days"}

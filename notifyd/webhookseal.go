@@ -88,7 +88,7 @@ func (b *Broker) RotateWebhook(ctx context.Context, req *connect.Request[notifyv
 		e.Secrets = inForce(e.Secrets, now)
 		if len(e.Secrets) > 1 {
 			if last := e.Secrets[len(e.Secrets)-1].Until; !r.GetForce() {
-				return newError(notifyv1.Reason_REASON_CONFLICT, "two secrets sign until %s: wait until then, or use force, and the older one ends at once",
+				return newError(notifyv1.Reason_REASON_CONFLICT, "two secrets sign until %s: wait until then, or use force (notify webhook rotate --force), and the older one ends at once",
 					time.UnixMicro(last).UTC().Format(time.RFC3339))
 			}
 			e.Secrets = e.Secrets[:1]

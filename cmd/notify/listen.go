@@ -37,7 +37,8 @@ func (a *app) listenCommand() *cobra.Command {
 
 With topics, a group of your own is used: listen-USER-HOST. It is subscribed to the
 topics at the first use, and stays so: what is published while you do not listen is
-kept for it. --filter takes part of them. With --group an existing group is joined, and shares its messages.`,
+kept for it, and what you listened to another time comes too. --filter takes part of
+them. With --group an existing group is joined, and shares its messages.`,
 		Example: `  notify listen hello
   notify listen hello --filter 'key.startsWith("eu-")'
   notify listen --group billing --count 1 -o jsonl`,

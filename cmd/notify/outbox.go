@@ -81,7 +81,7 @@ func (a *app) rejectedShow() *cobra.Command {
 			})
 		}),
 	}
-	cmd.Flags().StringVar(&store, "store", "", "name of the store, where there are several")
+	cmd.Flags().StringVar(&store, "store", "", "store of the row, as ls shows it (default: the main store)")
 	return cmd
 }
 
@@ -99,7 +99,7 @@ func (a *app) rejectedResubmit() *cobra.Command {
 			})
 		}),
 	}
-	cmd.Flags().StringVar(&store, "store", "", "name of the store, where there are several")
+	cmd.Flags().StringVar(&store, "store", "", "store of the row, as ls shows it (default: the main store)")
 	return cmd
 }
 

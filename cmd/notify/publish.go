@@ -50,7 +50,7 @@ stores nothing twice: message N of many uses KEY-N.`,
 	fl.IntVar(&f.count, "count", 1, "publish the message so many times")
 	fl.Float64Var(&f.rate, "rate", 0, "most messages a second; 0: as fast as possible")
 	fl.DurationVar(&f.delay, "delay", 0, "push it first so long from now, at most 40 days; the mirror has it at once")
-	fl.DurationVar(&f.ttl, "ttl", 0, "give its deliveries up so long after the first; 0: never")
+	fl.DurationVar(&f.ttl, "ttl", 0, "from its first delivery on; what is not acknowledged then becomes a dead letter; 0: none")
 	fl.StringVar(&f.idempotencyKey, "idempotency-key", "", "a repeat with the same key stores nothing")
 	fl.StringVar(&f.ndjson, "ndjson", "", "file with one JSON object per line, each a message")
 	fl.StringVar(&f.jsonArray, "json-array", "", "file with one JSON array, each element a message")
