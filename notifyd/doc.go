@@ -48,8 +48,12 @@
 // A shard that this broker owns is an owner (owner.go) with a few goroutines: the inserter is
 // the only one that inserts messages, the settler the only one that deletes them or touches
 // pending rows and dead letters, the reader only reads, the checker asks about halves, and in shard 0 the
-// relay feeds the inserter from the outbox; a counter counts what waits, for metrics (backlog.go). A keeper (lease.go) has one goroutine that renews
-// leases, and never waits for anything else, and one that takes and hands over shards.
+// relay feeds the inserter from the outbox; a counter counts what waits, for metrics (backlog.go). A keeper
+// (keeper.go) has one goroutine that renews leases (lease.go), and never waits for anything else, and one
+// that takes and hands over shards (takeover.go).
+//
+// hub.go holds the groups and the instances that are attached. The rest serves the Admin service: admin.go, and
+// admin_*.go for what one kind of thing needs; webhookseal.go keeps the secrets of webhooks.
 //
 // What is not obvious:
 //

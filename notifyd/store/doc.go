@@ -2,7 +2,9 @@
 // runs stands here, by hop. insert.go stores messages, settle.go removes or parks them,
 // page.go reads them back, lease.go says who may write, registry.go what is declared and
 // settings.go how it is set. half.go prepares and decides halves, check.go takes those to ask about,
-// halves.go lists them, outbox.go relays; backlog.go counts what waits, by keys alone.
+// halves.go lists them, outbox.go relays; backlog.go counts what waits, by keys alone. dead.go redrives and
+// purges dead letters, dead_read.go lists and counts them. endpoint.go keeps webhooks, and follow.go
+// copies the registry of the main store into another one.
 //
 // Writers and readers use different connections. A Writer is one connection without
 // autocommit, recorded in the shard's lease row before its first transaction, so that a new

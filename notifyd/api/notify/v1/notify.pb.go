@@ -267,7 +267,8 @@ type Message struct {
 	// When the message is pushed first, microseconds since 1970 UTC by the store's clock; at most 40
 	// days from now; 0 or past: at once. The mirror has it at once in any case.
 	DeliverAtUs int64 `protobuf:"varint,8,opt,name=deliver_at_us,json=deliverAtUs,proto3" json:"deliver_at_us,omitempty"`
-	// When deliveries that are not acknowledged become dead letters, reason "expired"; 0: never.
+	// From when on a delivery is not tried again but becomes a dead letter, reason "expired"; 0: never.
+	// It is looked at when an attempt has failed and before the next one, so for a group that is away when it is back.
 	ExpiresAtUs int64 `protobuf:"varint,9,opt,name=expires_at_us,json=expiresAtUs,proto3" json:"expires_at_us,omitempty"`
 	// At publish, in place of deliver_at_us: how long from now, milliseconds.
 	DelayMs int64 `protobuf:"varint,10,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
