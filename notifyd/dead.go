@@ -41,10 +41,15 @@ func (o *owner) bury(f *flight, reason, err string) {
 	o.wakeSettler()
 }
 
-// buryRow makes a dead letter of a pending row, which is not read any more. The lock is held.
+// buryRow makes a dead letter of a pending row, which is not read any more. The first reason
+// stays: a first attempt may fail while the row that its message got meanwhile expires. The lock is held.
 func (o *owner) buryRow(d shard.DeadRow) {
+	k := flightGroup{d.Pos, d.Group}
+	if o.dying[k] {
+		return
+	}
 	o.deads = append(o.deads, d)
-	o.busy[flightGroup{d.Pos, d.Group}] = true
+	o.dying[k], o.busy[k] = true, true
 }
 
 // ageFrom is when the age of the delivery began, microseconds.

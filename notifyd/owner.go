@@ -67,6 +67,8 @@ type owner struct {
 	settleEnded chan struct{} // closed: the settler has ended
 	lost        chan struct{} // closed: the lease is another's
 
+	refusals int // settlements in a row of which the store refused the rows; the settler's
+
 	deadKept atomic.Bool // no dead letter came or went since they were counted
 
 	mu        sync.Mutex
@@ -76,6 +78,7 @@ type owner struct {
 	acks      []shard.Ack
 	fails     []shard.PendingRow
 	deads     []shard.DeadRow
+	dying     map[flightGroup]bool // in deads, or in the settlement under way
 	redriveAt map[int32]int64      // by group: when the next redriven delivery may be due
 	busy      map[flightGroup]bool // pending rows being delivered, or whose outcome is being written
 	written   []flightGroup        // busy ones whose outcome is committed; see forgetWritten
@@ -123,7 +126,7 @@ func newOwner(s *side, no int, t store.Taken, v *view, inserts, settles *store.W
 		releasing: make(chan struct{}), inserted: make(chan struct{}), readEnded: make(chan struct{}), lost: make(chan struct{}),
 		slot:   shard.NewSlot(t.Epoch),
 		ledger: shard.NewLedger(t.Settled, shard.EpochStart(t.Epoch), settleAfter.Microseconds(), v.Version, v.exchange),
-		busy:   map[flightGroup]bool{},
+		busy:   map[flightGroup]bool{}, dying: map[flightGroup]bool{},
 		drains: map[int32]*drain{}, redriveAt: map[int32]int64{},
 		deadWork: make(chan *deadWork), settleEnded: make(chan struct{}),
 	}

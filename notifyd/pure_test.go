@@ -328,6 +328,14 @@ func newTestSide() *side {
 	return newSide(c, &store.Store{Name: "a", Info: schema.Info{StoreID: uuid.NewString()}}, "", time.Now())
 }
 
+// newTestOwner owns a shard of that side. Group 1 subscribes to topic t.
+func newTestOwner(settled shard.Pos) *owner {
+	side := newTestSide()
+	v := side.viewer.view(&store.Registry{Version: 1, Subscriptions: []store.Subscription{{GroupID: 1, Topic: "t"}}}, nil)
+	side.registry.offer(v)
+	return newOwner(side, 0, store.Taken{Epoch: 1, Version: 1, Settled: settled}, v, nil, nil)
+}
+
 func TestARowWrittenDuringAReadIsNotDeliveredAgain(t *testing.T) {
 	side := newTestSide()
 	v := side.viewer.view(&store.Registry{Version: 1}, nil)
@@ -350,6 +358,31 @@ func TestARowWrittenDuringAReadIsNotDeliveredAgain(t *testing.T) {
 	o.mu.Unlock()
 	if len(o.busy) != 0 {
 		t.Errorf("%d rows stay busy for ever", len(o.busy))
+	}
+}
+
+func TestADeliveryIsBuriedOnce(t *testing.T) {
+	o := newTestOwner(shard.At(1, 1))
+	m := &message.Message{ID: uuid.New(), Topic: "t", ExpiresAt: 1}
+	f := o.flights([]shard.Delivery{{Pos: shard.At(1, 1), Group: 1, Msg: m}})[0]
+	// Its message is settled while it runs; the row that it got expires, then it fails itself.
+	due := []store.Due{{Pos: f.pos, NextAt: 1, Attempts: 1, Msg: m}}
+	o.retries(newDrain(), 1, 2, due)
+	o.bury(f, deadExpired, failedNoAck)
+	if len(o.deads) != 1 {
+		t.Fatalf("%d dead letters of one delivery", len(o.deads))
+	}
+	s := o.settlement(settleBatch)
+	o.bury(f, deadExpired, failedNoAck)
+	o.settled(s)
+	if len(o.deads) != 0 {
+		t.Errorf("%d dead letters of a delivery that was being buried", len(o.deads))
+	}
+	o.mu.Lock()
+	o.buryRow(shard.DeadRow{Pos: f.pos, Group: 1})
+	o.mu.Unlock()
+	if len(o.deads) != 1 {
+		t.Error("a redriven delivery cannot be buried again")
 	}
 }
 

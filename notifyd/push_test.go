@@ -218,6 +218,24 @@ func TestATroubledStartOfAShardDoesNotStopItsDeliveries(t *testing.T) {
 	}
 }
 
+func TestASettlementThatCannotCommitIsNotRepeatedForEver(t *testing.T) {
+	s := newStage(t)
+	addr, _ := s.broker(nil)
+	c := s.client(addr)
+	s.subscribe(c, "orders", "g")
+	g := s.attach(addr, "g")
+	s.publish(c, client.Message{Topic: "orders", Body: []byte("x")})
+	g.next()
+	for i := range 8 { // the row that its settling would insert
+		if _, err := s.db.Exec(fmt.Sprintf(`INSERT INTO pending_%02d (pos, group_id, next_at, attempts, last_error)
+			SELECT m.pos, (SELECT MAX(id) FROM registry_group), 0, 1, '' FROM message_%02d m`, i, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.ack(g.next().Token)
+	s.until("acknowledged and gone", func() bool { return s.rows("message")+s.rows("pending") == 0 })
+}
+
 func TestAStopEndsAlthoughTheStoreRefusesToSettle(t *testing.T) {
 	s := newStage(t)
 	addr, stop := s.broker(nil)

@@ -3,6 +3,7 @@ package notifyd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"notifymirror/notifyd/shard"
@@ -17,6 +18,9 @@ const (
 	// handOverPatience bounds a hand-over of which the store refuses the last settlement: what
 	// is not settled then is read again by the next owner.
 	handOverPatience = 5 * time.Second
+	// settleRefusals is how often in a row the rows of settlements may be refused. Then what is in
+	// memory contradicts the store, and the ownership ends: the next one reads everything again.
+	settleRefusals = 5
 )
 
 // settleLoop writes outcomes. It is the only writer of pending rows and the only deleter of
@@ -100,10 +104,16 @@ func (o *owner) settle(ctx context.Context, s *store.Settlement) (ok bool, err e
 	case err == nil:
 		o.clock.set(fence.Now)
 		o.settleTrouble.off()
+		o.refusals = 0
 		o.settled(s)
 		return true, nil
 	case errors.Is(err, store.ErrFenced), errors.Is(err, store.ErrUnknown):
 		return false, err
+	}
+	if store.RowsRefused(err) {
+		if o.refusals++; o.refusals == settleRefusals {
+			return false, fmt.Errorf("settlement: %w", err)
+		}
 	}
 	o.unsettle(s)
 	if errors.Is(err, store.ErrVersion) {
@@ -154,7 +164,9 @@ func (o *owner) settled(s *store.Settlement) {
 		o.deadKept.Store(false)
 	}
 	for _, d := range s.Deads {
-		o.written = append(o.written, flightGroup{d.Pos, d.Group})
+		k := flightGroup{d.Pos, d.Group}
+		o.written = append(o.written, k)
+		delete(o.dying, k)
 	}
 	for _, r := range s.Fails {
 		o.written = append(o.written, flightGroup{r.Pos, r.Group})

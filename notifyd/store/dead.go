@@ -24,9 +24,10 @@ func (b *statements) insertDead(s *Settlement) {
 	}
 }
 
-// buryPending makes dead letters of pending rows. Without an error they keep the row's own.
+// buryPending makes dead letters of pending rows. Without an error they keep the row's own. Of
+// repeats the first counts, and a dead letter that is there already stays.
 func (b *statements) buryPending(s *Settlement) {
-	for part := range slices.Chunk(s.Deads, 200) {
+	for part := range slices.Chunk(once(s.Deads), 200) {
 		args := make([]any, 0, 5*len(part))
 		for _, d := range part {
 			args = append(args, int64(d.Pos), d.Group, d.Reason, d.Attempts, clip(d.Err))
@@ -36,9 +37,16 @@ func (b *statements) buryPending(s *Settlement) {
 			schema.Pending(s.Shard) + " p FORCE INDEX (PRIMARY) ON p.pos = v.pos AND p.group_id = v.group_id"
 		b.add("INSERT INTO "+schema.DeadLetter(s.Shard)+" (pos, group_id, reason, attempts, first_error, last_error, dead_at)"+
 			" SELECT p.pos, p.group_id, v.reason, v.attempts, COALESCE(IF(v.attempts = 1, NULLIF(v.last_error, ''), NULL), p.first_error, v.last_error), IF(v.last_error = '', p.last_error, v.last_error), "+schema.NowMicros+
-			" FROM "+joined, args...)
+			" FROM "+joined+" ON DUPLICATE KEY UPDATE dead_at = "+schema.DeadLetter(s.Shard)+".dead_at", args...)
 		b.add("DELETE p FROM "+joined, args...)
 	}
+}
+
+// once sorts dead rows by position and group and keeps the first of each.
+func once(rows []shard.DeadRow) []shard.DeadRow {
+	key := func(a, b shard.DeadRow) int { return cmp.Or(cmp.Compare(a.Pos, b.Pos), cmp.Compare(a.Group, b.Group)) }
+	sorted := slices.SortedStableFunc(slices.Values(rows), key)
+	return slices.CompactFunc(sorted, func(a, b shard.DeadRow) bool { return key(a, b) == 0 })
 }
 
 // A Redrive is a dead letter that becomes a pending row, due at NextAt.

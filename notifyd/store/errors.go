@@ -61,6 +61,13 @@ func hasCode(err error, codes ...uint16) bool {
 // one: of a decision that another broker was taking at the same time.
 func Retryable(err error) bool { return hasCode(err, codeLockTimeout, codeDeadlock, codeDuplicate) }
 
+// RowsRefused reports whether the server refused the rows themselves (SQLSTATE 22 and 23), so that the
+// same transaction fails however often it is sent.
+func RowsRefused(err error) bool {
+	var e *mysql.MySQLError
+	return errors.As(err, &e) && e.SQLState[0] == '2' && (e.SQLState[1] == '2' || e.SQLState[1] == '3')
+}
+
 // refused reports whether the server itself answered with an error, so that the connection
 // still stands and a ROLLBACK can be confirmed.
 func refused(err error) bool {

@@ -222,6 +222,25 @@ func TestAnAckWithoutAPendingRowDeletesNothing(t *testing.T) {
 	}
 }
 
+func TestADeadLetterNamedTwiceOrThereAlreadyStopsNoSettling(t *testing.T) {
+	s, settle := settling(t)
+	a, b := shard.At(1, 1), shard.At(1, 2)
+	if err := settle(Settlement{Plan: &shard.Plan{Pending: []shard.PendingRow{{Pos: a, Group: 1}, {Pos: b, Group: 1}}}}); err != nil {
+		t.Fatal(err)
+	}
+	s.exec(t, "INSERT INTO dead_letter_00 VALUES (?, 1, 'rejected', 1, '', '', 0)", int64(b))
+	err := settle(Settlement{Deads: []shard.DeadRow{{Pos: b, Group: 1, Reason: "expired"}, {Pos: a, Group: 1, Reason: "expired"}, {Pos: a, Group: 1, Reason: "max_attempts"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := s.one(t, "SELECT COUNT(*) FROM dead_letter_00 WHERE pos = ? AND reason = 'expired' OR pos = ? AND reason = 'rejected'", int64(a), int64(b)); n != 2 {
+		t.Errorf("%d dead letters with their first reason, want 2", n)
+	}
+	if n := s.one(t, "SELECT COUNT(*) FROM pending_00"); n != 0 {
+		t.Errorf("%d pending rows, want 0", n)
+	}
+}
+
 func TestAFailureOfAnEarlierAttemptChangesNothing(t *testing.T) {
 	s, settle := settling(t)
 	a := shard.At(1, 1)
