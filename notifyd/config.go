@@ -43,8 +43,9 @@ type Config struct {
 	MaxBodyBytes Bytes `yaml:"max_body"`
 	// PublishMemory bounds the bytes of messages between arrival and COMMIT. Default 256 MiB.
 	PublishMemory Bytes `yaml:"publish_memory"`
-	// DeliveryMemory bounds the bytes of messages kept for delivery, over all shards;
-	// above it they are paged from the store later. Default 256 MiB.
+	// DeliveryMemory bounds the bytes of messages kept for delivery, over all shards; above it they are
+	// paged from the store later. Each shard may always take a 64th of it, at least 1 MiB, however
+	// full the others have made it. Default 256 MiB.
 	DeliveryMemory Bytes `yaml:"delivery_memory"`
 	// AckWait is how long a delivery may stay unacknowledged. Default 5 s.
 	AckWait Duration `yaml:"ack_wait"`

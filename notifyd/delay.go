@@ -62,11 +62,12 @@ func storedAt(pos shard.Pos, m *message.Message) shard.Stored {
 // exchangeDue exchanges delayed messages whose time has come. The row that says so stays until
 // the message is settled: an owner that dies before leaves it to the next one.
 func (o *owner) exchangeDue(ctx context.Context, group int32) (again bool, err error) {
-	if o.deliveryFull() {
-		return false, nil
-	}
 	now := o.clock.now()
 	o.mu.Lock()
+	if o.full() {
+		o.mu.Unlock()
+		return false, nil
+	}
 	d := o.drains[group]
 	cursor := d.cursor
 	d.next = never // rows written from here on are hinted

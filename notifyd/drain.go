@@ -144,8 +144,9 @@ func (o *owner) read(ctx context.Context) (again bool, err error) {
 func (o *owner) page(ctx context.Context) (again bool, err error) {
 	o.mu.Lock()
 	from, to, need := o.ledger.Page()
+	need = need && !o.full()
 	o.mu.Unlock()
-	if !need || o.deliveryFull() {
+	if !need {
 		return false, nil
 	}
 	rows, upTo, err := o.st.Page(ctx, o.no, from, to, pageRows)

@@ -122,7 +122,7 @@ func (o *owner) committed(fence store.Fence, stored []shard.Stored) []shard.Deli
 	o.metrics.batchRows.WithLabelValues("insert").Observe(float64(len(stored)))
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	ds := o.ledger.Committed(fence.Now, stored, o.deliveryFull())
+	ds := o.ledger.Committed(fence.Now, stored, o.full())
 	o.count()
 	for _, s := range stored {
 		if s.Delayed {

@@ -19,6 +19,13 @@ import (
 // answered yet.
 const settleAfter = 5 * time.Second
 
+const (
+	// memoryShare is the part of the delivery memory that each shard may take however full it is, and
+	// leastMemory how much that is at least, in bytes.
+	memoryShare = 64
+	leastMemory = 1 << 20
+)
+
 // core is what every part of a broker works with.
 type core struct {
 	cfg       Config
@@ -39,7 +46,12 @@ type core struct {
 	unsettledBytes atomic.Int64
 }
 
-func (c *core) deliveryFull() bool { return c.unsettledBytes.Load() > int64(c.cfg.DeliveryMemory) }
+// full reports whether this owner keeps no more messages for delivery: the memory of all is taken, and
+// it has its own share. What one shard cannot settle stops no other. The lock is held.
+func (o *owner) full() bool {
+	all := int64(o.cfg.DeliveryMemory)
+	return o.unsettledBytes.Load() > all && int64(o.counted) >= min(all, max(all/memoryShare, leastMemory))
+}
 
 // An owner is this broker's ownership of one shard under one epoch. Its goroutines:
 // the inserter stores batches (insert.go), the settler removes and parks messages (settle.go), the

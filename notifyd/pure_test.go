@@ -361,6 +361,25 @@ func TestARowWrittenDuringAReadIsNotDeliveredAgain(t *testing.T) {
 	}
 }
 
+func TestAShardThatCannotSettleLeavesTheOthersTheirShareOfMemory(t *testing.T) {
+	stuck := newTestOwner(0)
+	stuck.cfg.DeliveryMemory = 4 << 20
+	live := newOwner(stuck.side, 1, store.Taken{Epoch: 1, Version: 1}, stuck.registry.load(), nil, nil)
+	take := func(o *owner, n int) (taken int) {
+		for i := range n {
+			m := &message.Message{ID: uuid.New(), Topic: "t", Body: make([]byte, 64<<10)}
+			taken += len(o.committed(store.Fence{Now: 1}, []shard.Stored{{Pos: shard.At(1, int64(i+1)), Msg: m}}))
+		}
+		return taken
+	}
+	if n := take(stuck, 100); n < 64 || n > 66 {
+		t.Errorf("the stuck shard keeps %d messages of 64 KiB in 4 MiB", n)
+	}
+	if n := take(live, 100); n < 15 || n > 17 {
+		t.Errorf("the other keeps %d of them, want what 1 MiB holds", n)
+	}
+}
+
 func TestADeliveryIsBuriedOnce(t *testing.T) {
 	o := newTestOwner(shard.At(1, 1))
 	m := &message.Message{ID: uuid.New(), Topic: "t", ExpiresAt: 1}
