@@ -362,9 +362,9 @@ func TestARowWrittenDuringAReadIsNotDeliveredAgain(t *testing.T) {
 }
 
 func TestAShardThatCannotSettleLeavesTheOthersTheirShareOfMemory(t *testing.T) {
-	stuck := newTestOwner(0)
+	stuck := newTestOwner(shard.EpochStart(1))
 	stuck.cfg.DeliveryMemory = 4 << 20
-	live := newOwner(stuck.side, 1, store.Taken{Epoch: 1, Version: 1}, stuck.registry.load(), nil, nil)
+	live := newOwner(stuck.side, 1, store.Taken{Epoch: 1, Version: 1, Settled: shard.EpochStart(1)}, stuck.registry.load(), nil, nil)
 	take := func(o *owner, n int) (taken int) {
 		for i := range n {
 			m := &message.Message{ID: uuid.New(), Topic: "t", Body: make([]byte, 64<<10)}
