@@ -147,8 +147,9 @@ func (b *Broker) serve(ctx context.Context, listener net.Listener, self store.Br
 	})
 	var outboxes errgroup.Group
 	outboxes.Go(func() error { return b.runOutboxStores(keep, work, self) })
-	err := errors.Join(b.main.run(keep, work), outboxes.Wait())
+	err := b.main.run(keep, work)
 	close(b.stopping)
+	err = errors.Join(err, outboxes.Wait())
 	stop, cancel := context.WithTimeout(work, stopPatience)
 	defer cancel()
 	if server.Shutdown(stop) != nil {

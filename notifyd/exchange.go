@@ -182,26 +182,19 @@ func (v *view) topicsOf(group int32) []string {
 	return out
 }
 
-// A registry is the broker's copy of the newest version it has seen.
+// A registry is the broker's copy of the version that it saw in force last.
 type registry struct {
 	current atomic.Pointer[view]
-	changed chan struct{} // of capacity 1, or nil: there is a newer one
+	changed chan struct{} // of capacity 1, or nil: there is another one
 }
 
 func (r *registry) load() *view { return r.current.Load() }
 
-// offer takes a version if it is newer than the present one.
-func (r *registry) offer(v *view) {
-	for {
-		old := r.current.Load()
-		if old != nil && old.Version >= v.Version {
-			return
-		}
-		if r.current.CompareAndSwap(old, v) {
-			wake(r.changed)
-			return
-		}
-	}
+// take replaces the copy. When two are taken at once the older one may win: settling compares
+// its version with the store's, and the next look takes the right one.
+func (r *registry) take(v *view) {
+	r.current.Store(v)
+	wake(r.changed)
 }
 
 var _ shard.Exchange = (*view)(nil).exchange

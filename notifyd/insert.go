@@ -140,7 +140,7 @@ func (o *owner) committed(fence store.Fence, stored []shard.Stored) []shard.Deli
 func (o *owner) exchanged(ctx context.Context, fence store.Fence, ds []shard.Delivery) {
 	o.hub.offer(o.flights(ds))
 	o.mu.Lock()
-	old := fence.Version > o.ledger.Version()
+	old := fence.Version != o.ledger.Version()
 	o.mu.Unlock()
 	if old {
 		if err := o.refresh(ctx); err != nil {

@@ -29,6 +29,8 @@ type keeper struct {
 	away    bool
 	stop    bool // nothing is taken any more
 
+	registryTrouble trouble // of balance
+
 	group errgroup.Group // running owners
 }
 
@@ -57,7 +59,9 @@ func (k *keeper) run(ctx, work context.Context) error {
 	k.stop = true
 	owners := slices.Collect(maps.Keys(k.owners))
 	k.mu.Unlock()
-	err := k.st.Farewell(work, k.self.ID) // the others may take all of them
+	saying, cancel := context.WithTimeout(work, k.leaseTime())
+	err := k.st.Farewell(saying, k.self.ID) // the others may take all of them
+	cancel()
 	renewing, end := context.WithCancel(work)
 	loops.Go(func() error { k.every(renewing, k.renew); return nil })
 	for _, no := range owners {
@@ -98,7 +102,9 @@ func (k *keeper) ended(work context.Context, o *owner, err error) {
 	log := k.log.With("store", k.st.Name, "shard", o.no, "epoch", o.epoch)
 	switch {
 	case err == nil:
-		if err := k.st.Release(work, o.no, o.epoch, k.self.ID); err != nil {
+		ctx, cancel := context.WithTimeout(work, k.leaseTime())
+		defer cancel()
+		if err := k.st.Release(ctx, o.no, o.epoch, k.self.ID); err != nil {
 			log.Warn("lease not released, it runs out by itself", "err", err)
 			return
 		}

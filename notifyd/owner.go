@@ -342,11 +342,9 @@ func (o *owner) setRegistry(v *view) {
 
 // refresh reads the registry in force and exchanges by it.
 func (o *owner) refresh(ctx context.Context) error {
-	r, err := o.st.Registry(ctx)
-	if err != nil {
+	if err := o.readRegistry(ctx); err != nil {
 		return err
 	}
-	o.registry.offer(o.viewer.view(r, o.registry.load()))
 	o.setRegistry(o.registry.load())
 	return nil
 }

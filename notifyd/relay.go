@@ -88,11 +88,13 @@ func (o *owner) relayOnce(ctx context.Context, cursor *int64) (int, error) {
 	}
 	*cursor = rows[len(rows)-1].Seq
 	var good []store.OutboxRow
+	var unjudged error
 	bytes := 0
 	for _, r := range rows {
 		reason, err := o.judge(ctx, &r)
-		if err != nil {
-			return len(rows), err
+		if err != nil { // it stays, and holds no other up
+			unjudged = err
+			continue
 		}
 		if reason != nil {
 			if err := o.relay(ctx, good); err != nil {
@@ -112,7 +114,7 @@ func (o *owner) relayOnce(ctx context.Context, cursor *int64) (int, error) {
 		}
 		good = append(good, r)
 	}
-	return len(rows), o.relay(ctx, good)
+	return len(rows), errors.Join(o.relay(ctx, good), unjudged)
 }
 
 // judge returns the reason why a row cannot be a message, or nil.
@@ -128,8 +130,11 @@ func (o *owner) judge(ctx context.Context, r *store.OutboxRow) (reason, err erro
 	}
 	topic, err := o.topic(ctx, r.Msg.Topic)
 	var unknown *apiError
-	if errors.As(err, &unknown) {
+	switch {
+	case errors.As(err, &unknown):
 		return unknown, nil
+	case errors.Is(err, store.ErrCollides):
+		return err, nil
 	}
 	r.Msg.Mirrored = topic.Mirrored
 	if _, here := o.registry.load().Topics[r.Msg.Topic]; err == nil && !here {

@@ -27,28 +27,34 @@ func newSide(c *core, st *store.Store, leader string, now time.Time) *side {
 	return s
 }
 
-// readRegistry takes the registry in force if it is newer than the copy here. What the main
-// store declares is brought into another store first.
+// readRegistry makes the copy here what is in force in the store, which follows what the main
+// store declares. The error says why it does not.
 func (s *side) readRegistry(ctx context.Context) error {
-	known := int64(-1)
-	if v := s.registry.load(); v != nil {
-		known = v.Version
-	}
-	if s.leader != "" {
-		if v := s.declared.load(); v.Version > known {
-			if err := s.st.FollowRegistry(ctx, s.leader, v.Registry); err != nil {
-				return err
-			}
-		}
-	}
 	version, err := s.st.RegistryVersion(ctx)
-	if err != nil || known >= version {
+	if err == nil && s.leader != "" {
+		version, err = s.followMain(ctx, version)
+	}
+	known := s.registry.load()
+	if err != nil || known != nil && known.Version == version {
 		return err
 	}
 	r, err := s.st.Registry(ctx)
 	if err != nil {
 		return err
 	}
-	s.registry.offer(s.viewer.view(r, s.registry.load()))
+	if known != nil && r.Version < known.Version {
+		s.log.Error("registry went back: the store was restored, or another server took its place, without the latest changes",
+			"store", s.st.Name, "version", r.Version, "before", known.Version)
+	}
+	s.registry.take(s.viewer.view(r, known))
 	return nil
+}
+
+// followMain brings the main store's registry into this one, which has the version, and returns the one in force then.
+func (s *side) followMain(ctx context.Context, version int64) (int64, error) {
+	v := s.declared.load()
+	if v.Version == version {
+		return version, nil
+	}
+	return v.Version, s.st.FollowRegistry(ctx, s.leader, v.Registry)
 }

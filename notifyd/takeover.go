@@ -29,8 +29,10 @@ func (k *keeper) balance(ctx, work context.Context) bool {
 	}
 	k.clock.set(now)
 	if err := k.readRegistry(look); err != nil {
+		k.registryTrouble.on(func() { k.log.Error("registry cannot be taken, no shard is", "store", k.st.Name, "err", err) })
 		return false
 	}
+	k.registryTrouble.off()
 	names := make([]string, len(live))
 	for i, b := range live {
 		names[i] = b.ID
@@ -103,7 +105,7 @@ func (k *keeper) take(ctx, work context.Context, no int, retake int64) (_ *owner
 	if err != nil {
 		return nil, err
 	}
-	if k.registry.load().Version < t.Version {
+	if k.registry.load().Version != t.Version {
 		if err := k.readRegistry(ctx); err != nil {
 			return nil, err
 		}

@@ -300,10 +300,10 @@ func (l *Ledger) outcome(pos Pos, group int32, set func(*target)) Place {
 	return InMemory
 }
 
-// SetRegistry exchanges by a new version: what added groups are owed is returned, what
+// SetRegistry exchanges by another version: what added groups are owed is returned, what
 // dropped ones were owed is forgotten. Messages being settled follow when that fails.
 func (l *Ledger) SetRegistry(version int64, exchange Exchange) []Delivery {
-	if version <= l.version {
+	if version == l.version {
 		return nil
 	}
 	l.version, l.exchange = version, exchange

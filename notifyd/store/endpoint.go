@@ -57,8 +57,11 @@ func (r *Registry) readEndpoints(ctx context.Context, tx *sql.Tx) error {
 			return nil // of a group that was dropped
 		}
 		e, err := readEndpoint(group, value)
+		if err != nil { // nobody is pushed to, and the rest of the registry works
+			e = Endpoint{GroupID: group, Disabled: true, Reason: err.Error()}
+		}
 		r.Endpoints[group] = e
-		return err
+		return nil
 	})
 }
 

@@ -31,6 +31,8 @@ var (
 	ErrNoSubscription = errors.New("there is no such subscription")
 	// ErrForeign is returned when a store belongs to another registry.
 	ErrForeign = errors.New("a store serves one cluster; give this one a schema of its own")
+	// ErrAhead is returned when a store knows a registry that the main store has lost.
+	ErrAhead = errors.New("the main store was restored from before it: restore it to a later time, or empty this store and give it a new schema")
 	// ErrBusy is returned when a registry change could not get the epoch rows: a writer holds one.
 	ErrBusy = errors.New("a writer holds the shard's epoch row; try again")
 )

@@ -28,12 +28,18 @@ func readLeader(ctx context.Context, db interface {
 }
 
 // FollowRegistry brings the leader's registry into force in this store, with its version and its group ids,
-// unless a newer version is. A store that follows another, or that declared something itself, is
+// with ErrAhead when a newer one is: the main store has lost it. A store that follows another, or that declared something itself, is
 // refused with ErrForeign: its pending rows name other groups.
 func (s *Store) FollowRegistry(ctx context.Context, leader string, r *Registry) error {
 	return s.lockEpochs(ctx, func(ctx context.Context, tx *sql.Tx, now int64) error {
 		version, err := s.adopt(ctx, tx, leader)
-		if err != nil || version >= r.Version {
+		switch {
+		case err != nil || version == r.Version:
+			return err
+		case version > r.Version:
+			return fmt.Errorf("version %d is in force here, the main store has %d: %w", version, r.Version, ErrAhead)
+		}
+		if err := sameGroups(ctx, tx, r); err != nil {
 			return err
 		}
 		for _, step := range []func(context.Context, *sql.Tx, *Registry, int64) error{putTopics, putGroups, putSubscriptions} {
@@ -72,6 +78,22 @@ func (s *Store) adopt(ctx context.Context, tx *sql.Tx, leader string) (version i
 	return 0, err
 }
 
+// sameGroups makes sure that no id of a group means another group here: a main store that lost
+// a group gives its id again, and pending rows here are still the lost one's.
+func sameGroups(ctx context.Context, tx *sql.Tx, r *Registry) error {
+	return each(ctx, tx, "SELECT id, created_at FROM registry_group", func(rows *sql.Rows) error {
+		var id int32
+		var at int64
+		if err := rows.Scan(&id, &at); err != nil {
+			return err
+		}
+		if name, ok := r.GroupNames[id]; ok && r.Groups[name].CreatedAt != at {
+			return fmt.Errorf("group id %d, which is %q in the main store, is another group here: %w", id, name, ErrAhead)
+		}
+		return nil
+	})
+}
+
 // putRows is the most rows of one INSERT.
 const putRows = 500
 
@@ -92,11 +114,7 @@ func putTopics(ctx context.Context, tx *sql.Tx, r *Registry, _ int64) error {
 	var rows [][]any
 	for _, name := range slices.Sorted(maps.Keys(r.Topics)) {
 		t := r.Topics[name]
-		settings, err := mergeSettings(nil, t.Settings)
-		if err != nil {
-			return err
-		}
-		rows = append(rows, []any{t.Name, t.Mirrored, t.CreatedAt, settings})
+		rows = append(rows, []any{t.Name, t.Mirrored, t.CreatedAt, t.column})
 	}
 	return put(ctx, tx, "registry_topic (name, mirrored, created_at, settings)", "", 4, rows)
 }

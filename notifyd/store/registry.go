@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"notifymirror/notifyd/schema"
@@ -26,6 +27,8 @@ type Topic struct {
 	Mirrored  bool
 	CreatedAt int64
 	Settings  TopicSettings
+
+	column []byte // Settings with what this program does not know of them
 }
 
 // Group is a declared consumer group. Its id is never used again.
@@ -80,11 +83,10 @@ func each(ctx context.Context, tx *sql.Tx, query string, row func(*sql.Rows) err
 func (r *Registry) readTopics(ctx context.Context, tx *sql.Tx) error {
 	return each(ctx, tx, "SELECT name, mirrored, created_at, settings FROM registry_topic", func(rows *sql.Rows) error {
 		var t Topic
-		var settings []byte
-		if err := rows.Scan(&t.Name, &t.Mirrored, &t.CreatedAt, &settings); err != nil {
+		if err := rows.Scan(&t.Name, &t.Mirrored, &t.CreatedAt, &t.column); err != nil {
 			return err
 		}
-		if err := readSettings(settings, &t.Settings); err != nil {
+		if err := readSettings(t.column, &t.Settings); err != nil {
 			return fmt.Errorf("topic %q: %w", t.Name, err)
 		}
 		r.Topics[t.Name] = t
@@ -106,13 +108,17 @@ func (r *Registry) readGroups(ctx context.Context, tx *sql.Tx) error {
 // stopped in the middle of a transaction.
 const changePatience = 20 * time.Second
 
-// change runs a registry change and gives it the next version.
+// versionStep bounds the random step from one version of the registry to the next: a store that lost
+// changes, in a failover or a restore, does not give their versions to others.
+const versionStep = 1 << 20
+
+// change runs a registry change and gives it a higher version.
 func (s *Store) change(ctx context.Context, body func(context.Context, *sql.Tx, int64) error) error {
 	return s.lockEpochs(ctx, func(ctx context.Context, tx *sql.Tx, now int64) error {
 		if err := body(ctx, tx, now); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, "UPDATE epoch SET registry_version = registry_version + 1"); err != nil {
+		if _, err := tx.ExecContext(ctx, "UPDATE epoch SET registry_version = registry_version + ?", 1+rand.Int64N(versionStep)); err != nil {
 			return fmt.Errorf("registry change: %w", err)
 		}
 		return nil

@@ -63,11 +63,24 @@ func Open(ctx context.Context, name, address string) (*Store, error) {
 	}
 	s.takers.SetMaxIdleConns(0)
 	s.takers.SetMaxOpenConns(16)
-	if s.Info, err = schema.Read(ctx, s.db); err != nil {
+	if s.Info, err = installed(ctx, s.db); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("store %s at %s: %w", name, dsn.Redact(cfg), err)
 	}
 	return s, nil
+}
+
+// installed reads what the store is, and refuses one of another version than this program's.
+func installed(ctx context.Context, db *sql.DB) (schema.Info, error) {
+	info, err := schema.Read(ctx, db)
+	if err != nil {
+		return info, err
+	}
+	version, err := schema.Version(ctx, db)
+	if err == nil && version < schema.Latest {
+		err = fmt.Errorf("schema version %d, this program works with %d: run notifyd migrate", version, schema.Latest)
+	}
+	return info, err
 }
 
 // pool opens a pool whose sessions have the given variables.
