@@ -52,6 +52,9 @@ func (b *breaker) admits(now int64) admission {
 // probe notes that the one delivery is on its way; when nothing was heard by end, another may go.
 func (b *breaker) probe(end int64) { b.probes, b.end = true, end }
 
+// unheard notes that nothing will be heard of the probe: another may go.
+func (b *breaker) unheard() { b.probes = false }
+
 // hope lets a probe go now: somebody has come.
 func (b *breaker) hope(now int64) { b.next, b.probes = now, false }
 

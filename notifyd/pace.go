@@ -2,31 +2,35 @@ package notifyd
 
 import "slices"
 
-// reserve lets up to most retries be read and offered, and returns how many. While the group is
-// down that is one now and then. Otherwise its ramp paces them, and a quarter of the group's
-// credit stays free for first attempts.
+// reserve lets up to most retries be read, and returns how many; each is then offered or given
+// back. While the group is down that is one now and then. Otherwise its ramp paces them, and a
+// quarter of each instance's credit stays free for first attempts.
 func (g *pushGroup) reserve(most int) int {
 	now := g.clock.now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	free, credit := -len(g.waiting)-len(g.retries), 0
+	queued := len(g.waiting) + len(g.retries) + g.reserved
+	free, spare := -queued, -queued
 	for _, i := range g.instances {
-		free += i.free()
-		credit += i.credit
+		free += max(0, i.free())
+		spare += max(0, i.free()-i.credit/4)
 	}
+	n := 0
 	switch g.breaker.admits(now) {
-	case admitNone:
-		return 0
 	case admitProbe:
-		return max(0, min(free, 1-len(g.waiting)-len(g.retries)))
+		n = max(0, min(most, free, 1-queued))
+	case admitAll:
+		n = g.ramp.take(now, max(0, min(most, spare)))
 	}
-	return g.ramp.take(now, max(0, min(most, free-credit/4)))
+	g.reserved += n
+	return n
 }
 
 // giveBack returns what was reserved and not offered.
 func (g *pushGroup) giveBack(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.reserved -= n
 	g.ramp.giveBack(n)
 }
 

@@ -40,12 +40,15 @@ type flight struct {
 
 	queuedAt int64 // this and the rest by the group's clock, under its lock
 	deadline int64
+	place    int   // among the deadlines
 	until    int64 // extended, behind the deadline by which it is ordered
 	wait     int64 // from the push to the deadline, microseconds; set with inst
 
 	inst   *instance
 	done   bool
 	queued bool // in the instance's outbox
+	taken  bool // by the instance's stream, out of the outbox
+	probe  bool // of a group that is down
 }
 
 type flightKey struct {
@@ -88,6 +91,7 @@ type pushGroup struct {
 	turn      int
 	waiting   []*flight // for credit, oldest first: first attempts,
 	retries   []*flight // and retries, which go behind them
+	reserved  int       // retries that sources may offer yet
 	breaker   breaker
 	ramp      *ramp
 	flights   map[flightKey]*flight
@@ -109,7 +113,7 @@ func (g *pushGroup) attach(name, peer string, credit int) *instance {
 	return g.join(&instance{name: name, peer: peer, transport: transportStream, credit: credit})
 }
 
-// join adds an instance.
+// join adds an instance, which gets what waits.
 func (g *pushGroup) join(inst *instance) *instance {
 	inst.wake = make(chan struct{}, 1)
 	now := g.clock.now()
@@ -120,6 +124,7 @@ func (g *pushGroup) join(inst *instance) *instance {
 	}
 	g.instances = append(g.instances, inst)
 	g.mu.Unlock()
+	g.pump()
 	return inst
 }
 
@@ -139,12 +144,13 @@ func (g *pushGroup) detach(inst *instance) {
 		switch {
 		case f.inst != inst:
 			continue
-		case f.queued:
-			waiting = append(waiting, f)
-		default:
+		case f.taken:
 			lost = append(lost, f)
+			g.end(f)
+		default:
+			waiting = append(waiting, f)
+			g.vanish(f)
 		}
-		g.end(f)
 	}
 	inst.outbox = nil
 	if len(g.instances) == 0 {
@@ -208,6 +214,11 @@ func (g *pushGroup) room(now int64) int {
 func (g *pushGroup) offer(fs []*flight) {
 	now := g.clock.now()
 	g.mu.Lock()
+	for _, f := range fs {
+		if f.retry {
+			g.reserved = max(0, g.reserved-1)
+		}
+	}
 	room := min(g.room(now), len(fs))
 	for _, f := range fs[:room] {
 		f.queuedAt = now
@@ -249,6 +260,7 @@ func (g *pushGroup) assign(now int64) []*flight {
 			assigned = g.assignFrom(&g.retries, now, 1)
 		}
 		for _, f := range assigned {
+			f.probe = true
 			g.breaker.probe(f.deadline)
 		}
 		return assigned
@@ -306,14 +318,23 @@ func (g *pushGroup) launch(assigned, ok []*flight) {
 			f.queued = true
 			wake(f.inst.wake)
 		case !f.done:
-			g.end(f)
+			g.vanish(f)
 		}
+	}
+}
+
+// vanish ends a flight of which nothing will be heard: another probe may go at once. The lock is held.
+func (g *pushGroup) vanish(f *flight) {
+	g.end(f)
+	if f.probe {
+		g.breaker.unheard()
 	}
 }
 
 // end takes a flight out and frees its credit. The lock is held.
 func (g *pushGroup) end(f *flight) {
 	f.done = true
+	g.deadlines.remove(f)
 	f.inst.inFlight--
 	if f.queued {
 		f.inst.stale++
@@ -347,14 +368,14 @@ func (g *pushGroup) expire(settleAfter int64) {
 			g.deadlines.add(f)
 			continue
 		}
-		if f.queued {
-			unsent = append(unsent, f)
-		} else {
+		if f.taken {
 			late = append(late, f)
+			g.end(f)
+		} else {
+			unsent = append(unsent, f)
+			g.vanish(f)
 		}
-		g.end(f)
 	}
-	g.deadlines.trim(len(g.flights))
 	for len(g.waiting) > 0 && g.waiting[0].queuedAt+settleAfter <= now {
 		g.waiting[0] = nil
 		g.waiting = g.waiting[1:]
@@ -385,7 +406,7 @@ func (g *pushGroup) take(inst *instance, most, bytes int) []*flight {
 	}
 	live := out[:0:0]
 	for _, f := range out {
-		f.queued = false
+		f.queued, f.taken = false, true
 		if f.done {
 			inst.stale--
 		} else {
@@ -419,8 +440,8 @@ func (g *pushGroup) dropFrom(from source) (flying []*flight) {
 	g.mu.Lock()
 	for _, f := range g.flights {
 		if f.from == from {
-			g.end(f)
-			if !f.queued {
+			g.vanish(f)
+			if f.taken {
 				flying = append(flying, f)
 			}
 		}

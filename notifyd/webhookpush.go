@@ -52,7 +52,6 @@ func (p *pusher) run(ctx context.Context) {
 		wait: wait.Microseconds(), credit: p.target.Concurrency})
 	gauge := p.w.b.metrics.subscribers.WithLabelValues(p.target.group, transportWebhook)
 	gauge.Inc()
-	p.group.pump()
 	p.w.b.wakeReaders()
 	gone := p.push(ctx)
 	p.group.setCredit(p.inst, 0)
