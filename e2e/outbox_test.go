@@ -99,7 +99,7 @@ type shop struct {
 
 func openShop(t *testing.T, server *database.DB) *shop {
 	t.Helper()
-	script := stage.Command(t, "notifyd", "migrate", "--print")
+	script := stage.Command(t, "notifyd", "migrate", "--print", "--shards", "1")
 	if script.Code != 0 {
 		t.Fatalf("migrate --print: %s", script.Stderr)
 	}

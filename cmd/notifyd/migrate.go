@@ -72,7 +72,7 @@ type migrateFlags struct {
 func addMigrate(root *cobra.Command) {
 	var f migrateFlags
 	sub := daemon.Subcommand(root, "migrate", "Install or upgrade the schema of every store, then end", func(cmd *cobra.Command, flags daemon.Flags) error {
-		if f.shards != 0 {
+		if cmd.Flags().Changed("shards") {
 			if err := schema.CheckShards(f.shards); err != nil {
 				return daemon.WithExitCode(daemon.ExitUsage, err)
 			}
@@ -85,18 +85,18 @@ func addMigrate(root *cobra.Command) {
 	sub.Flags().StringVar(&f.store, "store", "", "only the store of this name")
 	sub.Flags().IntVar(&f.shards, "shards", 0, fmt.Sprintf("number of shards of a new store, 1 to %d, fixed from then on (default %d, and %d with role outbox-only)",
 		schema.MaxShards, schema.DefaultShards, outboxShards))
-	sub.Flags().BoolVar(&f.print, "print", false, "print the SQL that makes a new store, with --shards (default 1), and connect nowhere")
-	sub.Flags().Int64Var(&f.from, "from", 0, "with --print: the SQL that upgrades a store of this schema version")
+	sub.Flags().BoolVar(&f.print, "print", false, "print the SQL that makes a new store, with --shards, and connect nowhere")
+	sub.Flags().Int64Var(&f.from, "from", 0, "with --print: the SQL that upgrades a store of this schema version with so many shards")
 }
 
 func (f migrateFlags) printScript(cmd *cobra.Command) error {
-	shards := f.shards
-	if shards == 0 {
-		shards = outboxShards
+	if f.shards == 0 || f.store != "" {
+		return daemon.WithExitCode(daemon.ExitUsage, fmt.Errorf("--print: say for how many shards with --shards, not for which store: "+
+			"%d is usual with role main, %d with role outbox-only; it cannot be changed afterwards", schema.DefaultShards, outboxShards))
 	}
-	script, err := migrate.Script(shards)
+	script, err := migrate.Script(f.shards)
 	if f.from != 0 {
-		script, err = migrate.UpgradeScript(f.from, shards)
+		script, err = migrate.UpgradeScript(f.from, f.shards)
 	}
 	if err != nil {
 		return daemon.WithExitCode(daemon.ExitUsage, err)

@@ -189,7 +189,15 @@ func TestAnApplicationsDatabaseBecomesAStoreByItsDSN(t *testing.T) {
 }
 
 func TestTheSchemaIsPrintedWithoutAConfiguration(t *testing.T) {
-	code, out, line := program("migrate", "--print")
+	for _, arguments := range [][]string{{"migrate", "--print"}, {"migrate", "--shards", "0"}} {
+		if code, out, line := program(arguments...); code != daemon.ExitUsage || out != "" || !strings.Contains(line, "shards") {
+			t.Errorf("%q: code %d, %s%s", arguments, code, out, line)
+		}
+	}
+	if code, out, line := program("migrate", "--print", "--from", "1", "--shards", "2"); code != daemon.ExitOK || !strings.Contains(out, "ALTER TABLE half_01") {
+		t.Errorf("an upgrade: code %d, %s%s", code, out, line)
+	}
+	code, out, line := program("migrate", "--print", "--shards", "1")
 	if code != daemon.ExitOK || !strings.Contains(out, "CREATE TABLE message_00 (") || strings.Contains(out, "message_01") {
 		t.Errorf("code %d, %s\n%s", code, line, out)
 	}

@@ -101,7 +101,7 @@ func (sizes) EstimateSize(node cost.AstNode) *cost.SizeEstimate {
 // EstimateCallCost implements cost.Estimator.
 func (sizes) EstimateCallCost(function, _ string, _ *cost.AstNode, _ []cost.AstNode) *cost.CallEstimate {
 	if function == lookup {
-		return &cost.CallEstimate{CostEstimate: cost.CostEstimate{Min: 1, Max: 1}, ResultSize: atMost(headerBytes)}
+		return &cost.CallEstimate{CostEstimate: cost.FixedCostEstimate(1), ResultSize: atMost(headerBytes)}
 	}
 	return nil
 }

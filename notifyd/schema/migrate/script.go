@@ -8,13 +8,9 @@ import (
 )
 
 // Script returns the SQL that Migrate would run on an empty schema, for an administrator who
-// runs it with the server's own client in the schema that is to be the store. shards 0 means
-// schema.DefaultShards; the error says that the number is out of range. It stops at a table that
-// is there already. Run on two servers it makes two stores.
+// runs it with the server's own client in the schema that is to be the store. The error says that the number
+// of shards is out of range. It stops at a table that is there already. Run on two servers it makes two stores.
 func Script(shards int) (string, error) {
-	if shards == 0 {
-		shards = schema.DefaultShards
-	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "-- A store of %s, schema version %d. Run it in a schema of its own:\n"+
 		"--   CREATE DATABASE notify CHARACTER SET utf8mb4; USE notify;\n\n", plural(shards, "shard"), schema.Latest)
