@@ -53,7 +53,9 @@ func (o *owner) insertLoop(ctx context.Context) error {
 // try runs an insert transaction, again after locks, and closes the slot unless the outcome
 // is unknown. A transaction that was begun is finished, also when the broker stops.
 func (o *owner) try(ctx context.Context, transaction func(context.Context) (store.Fence, error)) (fence store.Fence, err error) {
+	var began time.Time
 	for range insertTries {
+		began = time.Now()
 		fence, err = transaction(context.WithoutCancel(ctx))
 		if errors.Is(err, store.ErrUnknown) {
 			return fence, err
@@ -70,7 +72,7 @@ func (o *owner) try(ctx context.Context, transaction func(context.Context) (stor
 		}
 	}
 	if err == nil {
-		o.clock.set(fence.Now)
+		o.clock.set(fence.Now, began)
 	}
 	return fence, err
 }

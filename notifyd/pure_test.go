@@ -283,7 +283,7 @@ func TestEveryDeliveryOfAGroupHasOneEnd(t *testing.T) {
 				}
 			},
 			"wait": func(t *rapid.T) {
-				clock.set(clock.now() + rapid.Int64Range(1, 4).Draw(t, "seconds")*1e6)
+				clock.set(clock.now()+rapid.Int64Range(1, 4).Draw(t, "seconds")*1e6, time.Now())
 				now := clock.now()
 				g.expire((5 * time.Second).Microseconds())
 				for _, f := range g.flights {

@@ -99,10 +99,11 @@ func (o *owner) settlement(most int) *store.Settlement {
 // settle runs one settlement. It reports false when that was rolled back, to be tried again
 // later. Its error ends the ownership.
 func (o *owner) settle(ctx context.Context, s *store.Settlement) (ok bool, err error) {
+	began := time.Now()
 	fence, err := o.settles.Settle(context.WithoutCancel(ctx), s)
 	switch {
 	case err == nil:
-		o.clock.set(fence.Now)
+		o.clock.set(fence.Now, began)
 		o.settleTrouble.off()
 		o.refusals = 0
 		o.settled(s)

@@ -19,6 +19,7 @@ import (
 func (k *keeper) balance(ctx, work context.Context) bool {
 	look, cancel := context.WithTimeout(ctx, k.leaseTime())
 	defer cancel()
+	asked := time.Now()
 	leases, now, err := k.st.Leases(look)
 	if err != nil {
 		return false
@@ -27,7 +28,7 @@ func (k *keeper) balance(ctx, work context.Context) bool {
 	if err != nil {
 		return false
 	}
-	k.clock.set(now)
+	k.clock.set(now, asked)
 	if err := k.readRegistry(look); err != nil {
 		k.registryTrouble.on(func() { k.log.Error("registry cannot be taken, no shard is", "store", k.st.Name, "err", err) })
 		return false
