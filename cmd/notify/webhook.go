@@ -99,6 +99,11 @@ func (a *app) webhookSet() *cobra.Command {
 		Short: "Push a group's messages to a URL, or change how; without flags, seal its secrets with the broker's first key",
 		RunE: a.action(func(cmd *cobra.Command, args []string) (err error) {
 			req.Group = args[0]
+			for flag, value := range map[string]int64{"concurrency": int64(req.Concurrency), "request-timeout": int64(timeout)} {
+				if cmd.Flags().Changed(flag) && value <= 0 {
+					return daemon.WithExitCode(daemon.ExitUsage, fmt.Errorf("--%s: must be above 0", flag))
+				}
+			}
 			if req.TimeoutMs, err = milliseconds("--request-timeout", timeout); err != nil {
 				return err
 			}
@@ -259,7 +264,7 @@ func (a *app) webhookTest() *cobra.Command {
 					return err
 				}
 				if !m.GetAcknowledged() {
-					return daemon.WithExitCode(daemon.ExitFailed, fmt.Errorf("the webhook of group %s did not acknowledge: %s", args[0], m.GetWords()))
+					return daemon.WithExitCode(daemon.ExitFailed, fmt.Errorf("the webhook of group %s did not acknowledge", args[0]))
 				}
 				return nil
 			})

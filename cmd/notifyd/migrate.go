@@ -128,16 +128,9 @@ func (f migrateFlags) run(cmd *cobra.Command, flags daemon.Flags) error {
 			failures = append(failures, err)
 			continue
 		}
-		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "store %s: schema version %d, %s, id %s\n", name, schema.Latest, shardCount(info.Shards), info.StoreID); err != nil {
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "store %s: schema version %d, %s, id %s\n", name, schema.Latest, migrate.ShardCount(info.Shards), info.StoreID); err != nil {
 			return err
 		}
 	}
 	return errors.Join(failures...)
-}
-
-func shardCount(n int) string {
-	if n == 1 {
-		return "1 shard"
-	}
-	return fmt.Sprintf("%d shards", n)
 }

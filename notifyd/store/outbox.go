@@ -174,7 +174,7 @@ func (s *Store) rejected(ctx context.Context, body, where string, args ...any) (
 }
 
 // ErrNoRejected is returned when no rejected row has the seq.
-var ErrNoRejected = errors.New("no such rejected outbox row")
+var ErrNoRejected = errors.New("it is not there")
 
 // Resubmit puts a rejected row back into the outbox, as its newest row.
 func (s *Store) Resubmit(ctx context.Context, seq int64) error {

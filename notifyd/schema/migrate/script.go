@@ -13,7 +13,7 @@ import (
 func Script(shards int) (string, error) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "-- A store of %s, schema version %d. Run it in a schema of its own:\n"+
-		"--   CREATE DATABASE notify CHARACTER SET utf8mb4; USE notify;\n\n", plural(shards, "shard"), schema.Latest)
+		"--   CREATE DATABASE notify CHARACTER SET utf8mb4; USE notify;\n\n", ShardCount(shards), schema.Latest)
 	if err := addVersions(&text, 1, shards); err != nil {
 		return "", err
 	}
@@ -47,7 +47,7 @@ func UpgradeScript(from int64, shards int) (string, error) {
 		return "", fmt.Errorf("schema version %d: a store of version 1 to %d can be upgraded", from, schema.Latest-1)
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "-- From schema version %d to %d of a store of %s. Run it in the store's schema.\n\n", from, schema.Latest, plural(shards, "shard"))
+	fmt.Fprintf(&text, "-- From schema version %d to %d of a store of %s. Run it in the store's schema.\n\n", from, schema.Latest, ShardCount(shards))
 	if err := addVersions(&text, from+1, shards); err != nil {
 		return "", err
 	}
@@ -75,9 +75,10 @@ func addVersionRows(text *strings.Builder, first int64) {
 	}
 }
 
-func plural(n int, noun string) string {
+// ShardCount is a number of shards in words.
+func ShardCount(n int) string {
 	if n == 1 {
-		return "1 " + noun
+		return "1 shard"
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return fmt.Sprintf("%d shards", n)
 }
