@@ -27,6 +27,7 @@ type drain struct {
 	next   int64 // no row is due before
 	cursor store.Cursor
 	found  bool // the pass under way has found a row
+	held   int  // bytes of retries under way
 }
 
 // start lies before every row.
@@ -165,7 +166,12 @@ func (o *owner) page(ctx context.Context) (again bool, err error) {
 
 // drainGroup pushes due rows of a group as far as its credit goes.
 func (o *owner) drainGroup(ctx context.Context, group int32) (again bool, err error) {
-	most := o.hub.group(group).reserve(drainRows)
+	o.mu.Lock()
+	most := o.drainable(group)
+	o.mu.Unlock()
+	if most > 0 {
+		most = o.hub.group(group).reserve(most)
+	}
 	if most == 0 {
 		return false, nil
 	}
@@ -227,9 +233,27 @@ func (o *owner) retries(d *drain, group int32, now int64, due []store.Due) []*fl
 			continue
 		}
 		o.busy[k] = true
+		f.held = row.Msg.Size()
+		d.held += f.held
+		o.retrying += f.held
 		fs = append(fs, f)
 	}
+	o.count()
 	return fs
+}
+
+// drainable is how many rows of a group the memory has room for: while it is full one after the
+// other, so that no group stands still. The lock is held.
+func (o *owner) drainable(group int32) int {
+	switch d := o.drains[group]; {
+	case d == nil: // dropped meanwhile
+		return 0
+	case !o.full():
+		return drainRows
+	case d.held == 0:
+		return 1
+	}
+	return 0
 }
 
 // passEnded begins the next pass, or ends the drain after one that found nothing.

@@ -86,7 +86,8 @@ type owner struct {
 	mu        sync.Mutex
 	slot      *shard.Slot
 	ledger    *shard.Ledger
-	counted   int // of ledger.Bytes in core.unsettledBytes
+	retrying  int // bytes of retries under way
+	counted   int // of ledger.Bytes and retrying in core.unsettledBytes
 	acks      []shard.Ack
 	fails     []shard.PendingRow
 	deads     []shard.DeadRow
@@ -213,7 +214,7 @@ func (o *owner) leased() bool { return int64(time.Since(o.clock.start)) < o.leas
 
 // count keeps the memory accounts. The lock is held.
 func (o *owner) count() {
-	n := o.ledger.Bytes()
+	n := o.ledger.Bytes() + o.retrying
 	o.unsettledBytes.Add(int64(n - o.counted))
 	o.counted = n
 	o.metrics.unsettled.WithLabelValues(o.st.Name, shardLabel(o.no)).Set(float64(o.ledger.Len()))
@@ -241,6 +242,7 @@ func (o *owner) sent(fs []*flight) []*flight {
 	now := o.clock.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	defer o.count()
 	ok := fs[:0:0]
 	for _, f := range fs {
 		ackBy := now + f.wait
@@ -249,8 +251,7 @@ func (o *owner) sent(fs []*flight) []*flight {
 			f.ackBy = ackBy
 			ok = append(ok, f)
 		case f.retry:
-			delete(o.busy, flightGroup{f.pos, f.group})
-			o.hint(f.group, 0)
+			o.putBack(f)
 		}
 	}
 	return ok
@@ -262,13 +263,29 @@ func (o *owner) deferred(fs []*flight) {
 	defer o.mu.Unlock()
 	for _, f := range fs {
 		if f.retry {
-			delete(o.busy, flightGroup{f.pos, f.group})
-			o.hint(f.group, 0)
+			o.putBack(f)
 			continue
 		}
 		o.ledger.Defer(f.pos, f.group)
 	}
+	o.count()
 	o.wakeSettler()
+}
+
+// putBack leaves a retry to be read again. The lock is held.
+func (o *owner) putBack(f *flight) {
+	o.letGo(f)
+	delete(o.busy, flightGroup{f.pos, f.group})
+	o.hint(f.group, 0)
+}
+
+// letGo ends the account of a retry's memory. The lock is held.
+func (o *owner) letGo(f *flight) {
+	o.retrying -= f.held
+	if d := o.drains[f.group]; d != nil {
+		d.held = max(0, d.held-f.held) // another, when the group was dropped meanwhile
+	}
+	f.held = 0
 }
 
 // failed implements source.
@@ -305,6 +322,10 @@ const (
 // ended counts an attempt that is over. kind says why it failed, as metrics have it; empty: it
 // was acknowledged.
 func (o *owner) ended(f *flight, kind string) {
+	o.mu.Lock()
+	o.letGo(f)
+	o.count()
+	o.mu.Unlock()
 	group := o.registry.load().GroupNames[f.group]
 	o.metrics.attempts.WithLabelValues(f.msg.Topic, group, f.inst.transport).Inc()
 	o.metrics.pushDuration.WithLabelValues(f.inst.transport).Observe(float64(o.hub.clock.now()-f.deadline+f.wait) / 1e6)

@@ -105,6 +105,17 @@ func endingOf(x failure) ending {
 	return refused
 }
 
+// heardEarly notes an acknowledgement that is void, and comes again: its group lives.
+func (o *owner) heardEarly(f *flight) {
+	o.heard(f, alive, "")
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if f.retry {
+		o.putBack(f)
+	}
+	o.count()
+}
+
 // heard tells the group how an attempt ended, with one log line per change of its state.
 func (o *owner) heard(f *flight, e ending, err string) {
 	switch o.hub.group(f.group).heard(f, e) {

@@ -380,6 +380,53 @@ func TestAShardThatCannotSettleLeavesTheOthersTheirShareOfMemory(t *testing.T) {
 	}
 }
 
+func TestRetriesUnderWayCountAsDeliveryMemory(t *testing.T) {
+	o := newTestOwner(shard.EpochStart(1))
+	o.cfg.DeliveryMemory = 1 << 20
+	o.renewed(time.Now(), time.Minute)
+	o.hub.group(1).attach("a", "", 100)
+	o.hint(1, 0)
+	d := o.drains[1]
+	size := 0
+	read := func(pos shard.Pos, n int) []*flight {
+		var due []store.Due
+		for i := range n {
+			m := &message.Message{ID: uuid.New(), Topic: "t", Body: make([]byte, 300<<10)}
+			size = m.Size()
+			due = append(due, store.Due{Pos: pos + shard.Pos(i), NextAt: 1, Msg: m})
+		}
+		return o.retries(d, 1, 1, due)
+	}
+	fs := read(shard.At(0, 1), 4)
+	if got := o.unsettledBytes.Load(); got != int64(4*size) {
+		t.Fatalf("%d bytes are counted of 4 retries of %d", got, size)
+	}
+	if n := o.drainable(1); n != 0 {
+		t.Errorf("%d more rows are read into a full memory", n)
+	}
+	o.hint(2, 0)
+	if n := o.drainable(2); n != 1 {
+		t.Errorf("%d rows of a group that has none are read, want 1", n)
+	}
+	if n := o.drainable(3); n != 0 {
+		t.Errorf("%d rows of a group without rows are read", n)
+	}
+	o.deferred(fs[:1])
+	o.hub.offer(fs[1:])
+	g := o.hub.group(1)
+	acked := g.finish(fs[1].key(), 0)
+	o.ended(acked, "")
+	o.failed(g.finish(fs[2].key(), 0), failure{err: "nack"})
+	if got := o.unsettledBytes.Load(); got != int64(size) {
+		t.Errorf("%d bytes are counted of one retry of %d", got, size)
+	}
+	o.renewed(time.Now(), -time.Minute)
+	o.sent(fs[3:])
+	if got := o.unsettledBytes.Load(); got != 0 || d.held != 0 {
+		t.Errorf("%d bytes, %d of the group, stay counted", got, d.held)
+	}
+}
+
 func TestADeliveryIsBuriedOnce(t *testing.T) {
 	o := newTestOwner(shard.At(1, 1))
 	m := &message.Message{ID: uuid.New(), Topic: "t", ExpiresAt: 1}

@@ -37,6 +37,7 @@ type flight struct {
 	ackWait int64 // of its subscription, microseconds
 	since   int64 // of a retry: when its age counts from, if later than born_at
 	ackBy   int64 // by the store's clock, 0 before it was sent; its owner's lock guards it
+	held    int   // of a retry: bytes in the account of its owner, whose lock guards it
 
 	queuedAt int64 // this and the rest by the group's clock, under its lock
 	deadline int64

@@ -235,6 +235,9 @@ func (b *Broker) settleAck(raw []byte) (done bool, err error) {
 	}
 	f := b.hub.group(t.group).finish(flightKey{o, t.pos}, 0)
 	if !o.ack(t.pos, t.group) {
+		if f != nil {
+			o.heardEarly(f)
+		}
 		return false, nil
 	}
 	if f != nil {
