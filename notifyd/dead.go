@@ -33,10 +33,14 @@ func (o *owner) nacked(f *flight, n *notifyv1.Nack) {
 // bury makes a dead letter of a delivery. err is empty when nothing was sent.
 func (o *owner) bury(f *flight, reason, err string) {
 	o.metrics.deadLetters.WithLabelValues(f.msg.Topic, o.groupName(f.group), reason).Inc()
+	attempts := f.attempt
+	if err == "" {
+		attempts--
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if f.retry || o.ledger.Dead(f.pos, f.group, reason, err) == shard.Settled {
-		o.buryRow(shard.DeadRow{Pos: f.pos, Group: f.group, Reason: reason, Attempts: f.attempt, Err: err})
+		o.buryRow(shard.DeadRow{Pos: f.pos, Group: f.group, Reason: reason, Attempts: attempts, Err: err})
 	}
 	o.wakeSettler()
 }

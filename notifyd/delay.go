@@ -79,7 +79,7 @@ func (o *owner) exchangeDue(ctx context.Context, group int32) (again bool, err e
 		o.mu.Unlock()
 		return false, err
 	}
-	o.hub.offer(o.flights(o.takeDue(d, now, due)))
+	o.offer(o.takeDue(d, now, due))
 	if more {
 		o.mu.Lock()
 		o.hint(group, 0)

@@ -160,7 +160,7 @@ func (o *owner) page(ctx context.Context) (again bool, err error) {
 	o.wakeSettler()
 	_, _, again = o.ledger.Page()
 	o.mu.Unlock()
-	o.hub.offer(o.flights(ds))
+	o.offer(ds)
 	return again, nil
 }
 

@@ -140,7 +140,7 @@ func (o *owner) committed(fence store.Fence, stored []shard.Stored) []shard.Deli
 
 // exchanged pushes deliveries, and takes a newer registry that the fence told of.
 func (o *owner) exchanged(ctx context.Context, fence store.Fence, ds []shard.Delivery) {
-	o.hub.offer(o.flights(ds))
+	o.offer(ds)
 	o.mu.Lock()
 	old := fence.Version != o.ledger.Version()
 	o.mu.Unlock()

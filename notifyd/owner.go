@@ -230,6 +230,22 @@ func (o *owner) flights(ds []shard.Delivery) []*flight {
 	return fs
 }
 
+// offer pushes first attempts. What has come too late for its message's life (paged, delayed, or a half
+// committed late) becomes a dead letter instead.
+func (o *owner) offer(ds []shard.Delivery) {
+	now := o.clock.now()
+	fs := o.flights(ds)
+	live := fs[:0]
+	for _, f := range fs {
+		if f.outlives(now) {
+			o.bury(f, deadExpired, "")
+		} else {
+			live = append(live, f)
+		}
+	}
+	o.hub.offer(live)
+}
+
 func (o *owner) flight(v *view, d shard.Delivery, attempt int) *flight {
 	return &flight{from: o, pos: d.Pos, group: d.Group, attempt: attempt, msg: d.Msg,
 		token:   token{store: o.storeID, shard: o.no, pos: d.Pos, id: d.Msg.ID, group: d.Group, attempt: attempt}.encode(),
@@ -358,7 +374,7 @@ func (o *owner) setRegistry(v *view) {
 	o.mu.Lock()
 	ds := o.ledger.SetRegistry(v.Version, v.exchange)
 	o.mu.Unlock()
-	o.hub.offer(o.flights(ds))
+	o.offer(ds)
 }
 
 // refresh reads the registry in force and exchanges by it.

@@ -427,6 +427,26 @@ func TestRetriesUnderWayCountAsDeliveryMemory(t *testing.T) {
 	}
 }
 
+func TestAFirstAttemptThatComesTooLateIsADeadLetterUnsent(t *testing.T) {
+	o := newTestOwner(shard.EpochStart(1))
+	o.renewed(time.Now(), time.Minute)
+	inst := o.hub.group(1).attach("a", "", 10)
+	now := o.clock.now()
+	var stored []shard.Stored
+	for i, expires := range []int64{now - 1, now + 3600e6, 0} {
+		m := &message.Message{ID: uuid.New(), Topic: "t", ExpiresAt: expires}
+		stored = append(stored, shard.Stored{Pos: shard.At(1, int64(i+1)), Msg: m})
+	}
+	o.exchanged(t.Context(), store.Fence{Version: 1}, o.committed(store.Fence{Now: now}, stored))
+	if n := len(o.hub.group(1).take(inst, 10, 1000)); n != 2 {
+		t.Errorf("%d deliveries are sent, want the 2 that live", n)
+	}
+	s := o.settlement(settleBatch)
+	if want := []shard.DeadRow{{Pos: shard.At(1, 1), Group: 1, Reason: deadExpired}}; s == nil || !slices.Equal(s.Plan.Dead, want) {
+		t.Errorf("settlement %+v, want the dead letter %+v", s, want)
+	}
+}
+
 func TestADeliveryIsBuriedOnce(t *testing.T) {
 	o := newTestOwner(shard.At(1, 1))
 	m := &message.Message{ID: uuid.New(), Topic: "t", ExpiresAt: 1}

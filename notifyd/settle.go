@@ -137,7 +137,7 @@ func (o *owner) unsettle(s *store.Settlement) {
 	o.fails = append(s.Fails, o.fails...)
 	o.deads = append(s.Deads, o.deads...)
 	o.mu.Unlock()
-	o.hub.offer(o.flights(ds))
+	o.offer(ds)
 }
 
 // settled notes a committed settlement.

@@ -46,7 +46,7 @@ const NoAck = "no acknowledgement in time"
 //	open ----> running ----> acked
 //	  |         |     |
 //	  v         |     v
-//	deferred <--+   failed, dead
+//	deferred <--+   failed, dead <-- open
 //
 // An ack is taken in every state.
 type state uint8
@@ -276,10 +276,11 @@ func (l *Ledger) Fail(pos Pos, group int32, nextAt int64, err string) Place {
 	})
 }
 
-// Dead notes that the running delivery ended without an ack and is not tried again.
+// Dead notes that the running delivery ended without an ack, or that it was never sent, and that it
+// is not tried again.
 func (l *Ledger) Dead(pos Pos, group int32, reason, err string) Place {
 	return l.outcome(pos, group, func(t *target) {
-		if t.state == running {
+		if t.state == open || t.state == running {
 			t.state, t.reason, t.err = dead, reason, err
 		}
 	})

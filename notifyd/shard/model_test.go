@@ -403,6 +403,10 @@ func (m *model) deliver(b *broker, i int) {
 		b.ledger.Defer(d.Pos, d.Group)
 		return
 	}
+	if !m.final && m.r.IntN(8) == 0 { // its life is over before it was sent
+		m.reject(b, k)
+		return
+	}
 	if !b.ledger.Sent(d.Pos, d.Group, 1) {
 		return
 	}
@@ -423,7 +427,7 @@ func (m *model) deliver(b *broker, i int) {
 	}
 }
 
-// reject ends a first delivery for good.
+// reject ends a first delivery for good, sent or not.
 func (m *model) reject(b *broker, k key) {
 	if b.ledger.Dead(k.pos, k.group, "rejected", "no") == Settled {
 		b.deads = append(b.deads, DeadRow{Pos: k.pos, Group: k.group})
