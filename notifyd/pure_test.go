@@ -512,6 +512,25 @@ func TestAnAckForAMessageNotReadYetIsHandedBack(t *testing.T) {
 	}
 }
 
+func TestATokenOfAnotherGroupChangesNothing(t *testing.T) {
+	o := newTestOwner(shard.At(1, 1))
+	k := newKeeper(o.side, store.Broker{}, nil)
+	k.owners[0] = o
+	b := &Broker{core: o.core, stores: newStoreSet()}
+	if err := b.stores.add(k); err != nil {
+		t.Fatal(err)
+	}
+	con := &consumer{b: b, group: o.hub.group(1)}
+	raw := token{store: o.storeID, pos: shard.At(1, 1), group: 77, attempt: 1}.encode()
+	refused, err := con.settle(&notifyv1.SubscribeRequest{Acks: [][]byte{raw}, Extends: [][]byte{raw}, Nacks: []*notifyv1.Nack{{Token: raw}}})
+	if err != nil || len(refused) != 0 {
+		t.Errorf("settle = %d handed back, %v", len(refused), err)
+	}
+	if len(o.acks) != 0 || len(o.hub.all()) != 1 {
+		t.Errorf("%d acks, %d groups", len(o.acks), len(o.hub.all()))
+	}
+}
+
 func TestARefusalThatMayPassBreaksItsStream(t *testing.T) {
 	l := &line{}
 	refusedPublish(&notifyv1.PublishRequest{}, unknownTopic("t"), l)

@@ -192,9 +192,12 @@ func (c *consumer) receive(ctx context.Context) error {
 }
 
 // settle passes acks, nacks and extensions to the owners of their shards and returns the tokens that
-// cannot be settled here now.
+// cannot be settled here now. Those of other groups change nothing.
 func (c *consumer) settle(req *notifyv1.SubscribeRequest) (refused [][]byte, err error) {
 	for _, raw := range req.GetAcks() {
+		if c.foreign(raw) {
+			continue
+		}
 		done, err := c.b.settleAck(raw)
 		if err != nil {
 			return nil, err
@@ -208,15 +211,21 @@ func (c *consumer) settle(req *notifyv1.SubscribeRequest) (refused [][]byte, err
 		if err != nil {
 			return nil, err
 		}
+		if t.group != c.group.id {
+			continue
+		}
 		if o == nil {
 			refused = append(refused, n.GetToken())
 			continue
 		}
-		if f := c.b.hub.group(t.group).finish(flightKey{o, t.pos}, t.attempt); f != nil {
+		if f := c.group.finish(flightKey{o, t.pos}, t.attempt); f != nil {
 			o.nacked(f, n)
 		}
 	}
 	for _, raw := range req.GetExtends() {
+		if c.foreign(raw) {
+			continue
+		}
 		if err := c.b.extend(raw); err != nil {
 			return nil, err
 		}
@@ -224,6 +233,12 @@ func (c *consumer) settle(req *notifyv1.SubscribeRequest) (refused [][]byte, err
 	c.group.pump()
 	c.b.wakeReaders()
 	return refused, nil
+}
+
+// foreign reports whether a token is of another group.
+func (c *consumer) foreign(raw []byte) bool {
+	t, err := decodeToken(raw)
+	return err == nil && t.group != c.group.id
 }
 
 // settleAck settles the delivery of a token. It reports false when that cannot be done here
