@@ -18,7 +18,10 @@ const (
 )
 
 // nacked notes what a consumer said instead of an acknowledgement.
-func (o *owner) nacked(f *flight, n *notifyv1.Nack) {
+func (o *owner) nacked(f *flight, n *notifyv1.Nack) { o.failed(f, failureOf(n)) }
+
+// failureOf is what a nack means.
+func failureOf(n *notifyv1.Nack) failure {
 	x := failure{err: "nack", reject: n.GetReject(),
 		delay: min(time.Duration(n.GetDelayMs())*time.Millisecond, maxNackDelay)}
 	if x.reject {
@@ -27,7 +30,7 @@ func (o *owner) nacked(f *flight, n *notifyv1.Nack) {
 	if s := n.GetReason(); s != "" {
 		x.err += ": " + s[:min(len(s), maxNackReason)]
 	}
-	o.failed(f, x)
+	return x
 }
 
 // bury makes a dead letter of a delivery. err is empty when nothing was sent.

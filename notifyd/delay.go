@@ -79,7 +79,7 @@ func (o *owner) exchangeDue(ctx context.Context, group int32) (again bool, err e
 		o.mu.Unlock()
 		return false, err
 	}
-	o.offer(o.takeDue(d, now, due))
+	o.deliver(o.takeDue(d, now, due))
 	if more {
 		o.mu.Lock()
 		o.hint(group, 0)
@@ -90,7 +90,7 @@ func (o *owner) exchangeDue(ctx context.Context, group int32) (again bool, err e
 }
 
 // takeDue takes the messages that are not in the ledger already and moves the cursor.
-func (o *owner) takeDue(d *drain, now int64, due []store.Due) (ds []shard.Delivery) {
+func (o *owner) takeDue(d *drain, now int64, due []store.Due) (t taken) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, row := range due {
@@ -100,9 +100,11 @@ func (o *owner) takeDue(d *drain, now int64, due []store.Due) (ds []shard.Delive
 			continue
 		}
 		o.busy[k], d.found = true, true
-		ds = append(ds, o.ledger.Due(now, shard.Stored{Pos: row.Pos, Msg: row.Msg})...)
+		m := shard.Stored{Pos: row.Pos, Msg: row.Msg}
+		t.messages = append(t.messages, m)
+		t.deliveries = append(t.deliveries, o.ledger.Due(now, m)...)
 	}
 	o.count()
 	o.wakeSettler()
-	return ds
+	return t
 }

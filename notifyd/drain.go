@@ -160,7 +160,7 @@ func (o *owner) page(ctx context.Context) (again bool, err error) {
 	o.wakeSettler()
 	_, _, again = o.ledger.Page()
 	o.mu.Unlock()
-	o.offer(ds)
+	o.deliver(taken{rows, ds})
 	return again, nil
 }
 

@@ -16,10 +16,11 @@ import (
 // A view is one version of the registry with the exchange made from it. It is never changed.
 type view struct {
 	*store.Registry
-	audiences map[string]*audience      // by topic
-	filters   map[string]*filter.Filter // by expression
-	policies  map[subscriptionKey]policy
-	standard  policy // of rows whose subscription is gone
+	audiences  map[string]*audience      // by topic
+	filters    map[string]*filter.Filter // by expression
+	policies   map[subscriptionKey]policy
+	broadcasts bool   // some subscription does
+	standard   policy // of rows whose subscription is gone
 }
 
 type subscriptionKey struct {
@@ -29,11 +30,12 @@ type subscriptionKey struct {
 
 // An audience is who gets the messages of one topic.
 type audience struct {
-	all      []int32 // groups without a filter
-	choosers []chooser
+	all       []int32   // groups without a filter
+	choosers  []chooser // groups with one
+	broadcast []chooser // groups of which every instance gets a copy
 }
 
-// A chooser is a group that gets what its filter lets through.
+// A chooser is a group that gets what its filter, if it has one, lets through.
 type chooser struct {
 	group  int32
 	filter *filter.Filter
@@ -74,20 +76,44 @@ func (w *viewer) view(r *store.Registry, before *view) *view {
 			to = &audience{}
 			v.audiences[s.Topic] = to
 		}
-		if s.Settings.Filter == "" {
+		c := w.chooser(v, s, before)
+		switch {
+		case s.Settings.Broadcast:
+			to.broadcast, v.broadcasts = append(to.broadcast, c), true
+		case c.filter == nil:
 			to.all = append(to.all, s.GroupID)
-			continue
+		default:
+			to.choosers = append(to.choosers, c)
 		}
-		group := r.GroupNames[s.GroupID]
-		f, err := v.compile(s.Settings.Filter, before)
-		if err != nil {
-			w.broken(group, s.Topic, err)
-			to.all = append(to.all, s.GroupID)
-			continue
-		}
-		to.choosers = append(to.choosers, chooser{group: s.GroupID, filter: f, failed: w.failed.WithLabelValues(s.Topic, group)})
 	}
 	return v
+}
+
+func (w *viewer) chooser(v *view, s store.Subscription, before *view) chooser {
+	c := chooser{group: s.GroupID}
+	if s.Settings.Filter == "" {
+		return c
+	}
+	group := v.GroupNames[s.GroupID]
+	f, err := v.compile(s.Settings.Filter, before)
+	if err != nil {
+		w.broken(group, s.Topic, err)
+		return c
+	}
+	c.filter, c.failed = f, w.failed.WithLabelValues(s.Topic, group)
+	return c
+}
+
+// wants asks the filter, if there is one. One that fails lets the message through, and is counted.
+func (c chooser) wants(in *filter.Input) bool {
+	if c.filter == nil {
+		return true
+	}
+	wanted, err := c.filter.Match(in)
+	if err != nil {
+		c.failed.Inc()
+	}
+	return wanted || err != nil
 }
 
 // compile reads an expression, unless this view or the one before has it.
@@ -146,8 +172,8 @@ func (v *view) ackWait(group int32) time.Duration {
 	return least
 }
 
-// exchange names the groups that get a message: those that subscribe to its topic and whose
-// filter is true for it. A filter that fails for a message lets it through, and is counted.
+// exchange names the groups that are owed a message: those that subscribe to its topic and whose
+// filter is true for it. Groups that it is broadcast to are owed nothing.
 func (v *view) exchange(m *message.Message) []int32 {
 	to := v.audiences[m.Topic]
 	switch {
@@ -156,15 +182,24 @@ func (v *view) exchange(m *message.Message) []int32 {
 	case len(to.choosers) == 0:
 		return to.all
 	}
-	groups := slices.Grow(slices.Clone(to.all), len(to.choosers))
+	return choose(slices.Clone(to.all), to.choosers, m)
+}
+
+// broadcastTo names the groups of which every instance gets a copy.
+func (v *view) broadcastTo(m *message.Message) []int32 {
+	to := v.audiences[m.Topic]
+	if to == nil || len(to.broadcast) == 0 {
+		return nil
+	}
+	return choose(nil, to.broadcast, m)
+}
+
+// choose appends the groups that want a message.
+func choose(groups []int32, from []chooser, m *message.Message) []int32 {
 	in := filter.NewInput(m.Topic, m.Key, m.Headers)
-	for _, r := range to.choosers {
-		wanted, err := r.filter.Match(in)
-		if err != nil {
-			r.failed.Inc()
-		}
-		if wanted || err != nil {
-			groups = append(groups, r.group)
+	for _, c := range from {
+		if c.wants(in) {
+			groups = append(groups, c.group)
 		}
 	}
 	return groups

@@ -113,18 +113,30 @@ func (o *owner) insert(ctx context.Context, batch []*publish) error {
 			stored = append(stored, storedAt(v.Pos, items[i].Msg))
 		}
 	}
-	deliveries := o.committed(fence, stored)
+	taken := o.committed(fence, stored)
 	o.answer(batch, items, verdicts)
-	o.exchanged(ctx, fence, deliveries)
+	o.exchanged(ctx, fence, taken)
 	return nil
 }
 
+// taken is what was taken for delivery: messages, and what each group is owed of them.
+type taken struct {
+	messages   []shard.Stored
+	deliveries []shard.Delivery
+}
+
+// deliver pushes what was taken.
+func (o *owner) deliver(t taken) {
+	o.offer(t.deliveries)
+	o.broadcast(t.messages)
+}
+
 // committed takes stored messages for delivery.
-func (o *owner) committed(fence store.Fence, stored []shard.Stored) []shard.Delivery {
+func (o *owner) committed(fence store.Fence, stored []shard.Stored) (t taken) {
 	o.metrics.batchRows.WithLabelValues("insert").Observe(float64(len(stored)))
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	ds := o.ledger.Committed(fence.Now, stored, o.full())
+	t.deliveries = o.ledger.Committed(fence.Now, stored, o.full())
 	o.count()
 	for _, s := range stored {
 		if s.Delayed {
@@ -133,14 +145,16 @@ func (o *owner) committed(fence store.Fence, stored []shard.Stored) []shard.Deli
 	}
 	if _, _, paging := o.ledger.Page(); paging {
 		wake(o.readWake)
+	} else {
+		t.messages = stored
 	}
 	o.wakeSettler()
-	return ds
+	return t
 }
 
 // exchanged pushes deliveries, and takes a newer registry that the fence told of.
-func (o *owner) exchanged(ctx context.Context, fence store.Fence, ds []shard.Delivery) {
-	o.offer(ds)
+func (o *owner) exchanged(ctx context.Context, fence store.Fence, t taken) {
+	o.deliver(t)
 	o.mu.Lock()
 	old := fence.Version != o.ledger.Version()
 	o.mu.Unlock()

@@ -20,6 +20,7 @@ type metrics struct {
 	latency         *prometheus.HistogramVec // topic, group
 	filterErrors    *prometheus.CounterVec   // topic, group
 	deadLetters     *prometheus.CounterVec   // topic, group, reason
+	missed          *prometheus.CounterVec   // topic, group, reason
 	redriven        *prometheus.CounterVec   // topic, group
 	subscribers     *prometheus.GaugeVec     // group, transport
 	shardOwned      *prometheus.GaugeVec     // store, shard
@@ -60,6 +61,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		latency:         histogram("notify_delivery_latency_seconds", "From the store taking the message to its acknowledgement.", latencyBuckets, "topic", "group"),
 		deadLetters:     counter("notify_dead_letters_total", "Deliveries that became dead letters.", "topic", "group", "reason"),
 		redriven:        counter("notify_dead_letters_redriven_total", "Dead letters that an operator had delivered again.", "topic", "group"),
+		missed:          counter("notify_broadcast_missed_total", "Copies of broadcast messages that an attached instance did not acknowledge and gets no more.", "topic", "group", "reason"),
 		filterErrors:    counter("notify_filter_errors_total", "Messages for which a subscription's filter failed; they are delivered.", "topic", "group"),
 		subscribers:     gauge("notify_subscribers_connected", "Live streams of consumers, and enabled webhooks.", "group", "transport"),
 		shardOwned:      gauge("notify_shard_owned", "1 while this broker owns the shard.", "store", "shard"),

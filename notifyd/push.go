@@ -71,6 +71,11 @@ type instance struct {
 	outbox     []*flight
 	wake       chan struct{} // capacity 1: outbox has something
 	gone       bool
+
+	copies    []*flight // of broadcast messages, waiting for credit
+	resting   []*flight // copies that are due again at queuedAt
+	copyBytes int       // of all its copies, those in flight too
+	sources   map[shardKey]*copies
 }
 
 func (i *instance) free() int {
@@ -154,6 +159,7 @@ func (g *pushGroup) detach(inst *instance) {
 		}
 	}
 	inst.outbox = nil
+	inst.forgetCopies()
 	if len(g.instances) == 0 {
 		waiting = append(waiting, g.stop()...)
 	}
@@ -250,8 +256,13 @@ func (g *pushGroup) pump() {
 	}
 }
 
-// assign gives waiting deliveries to instances with credit, in turn. The lock is held.
+// assign gives waiting deliveries to instances with credit: copies to their own, the others
+// in turn. The lock is held.
 func (g *pushGroup) assign(now int64) []*flight {
+	return append(g.assignCopies(now), g.assignShared(now)...)
+}
+
+func (g *pushGroup) assignShared(now int64) []*flight {
 	switch g.breaker.admits(now) {
 	case admitNone:
 		return nil
@@ -281,16 +292,19 @@ func (g *pushGroup) assignFrom(queue *[]*flight, now int64, most int) []*flight 
 		if inst == nil {
 			break
 		}
-		f := (*queue)[n]
-		f.inst, f.wait = inst, cmp.Or(inst.wait, f.ackWait)
-		f.deadline = now + f.wait
-		inst.inFlight++
-		g.flights[f.key()] = f
-		g.deadlines.add(f)
+		g.assignTo(inst, (*queue)[n], now)
 	}
 	assigned := (*queue)[:n:n]
 	*queue = (*queue)[n:]
 	return assigned
+}
+
+func (g *pushGroup) assignTo(inst *instance, f *flight, now int64) {
+	f.inst, f.wait = inst, cmp.Or(inst.wait, f.ackWait)
+	f.deadline = now + f.wait
+	inst.inFlight++
+	g.flights[f.key()] = f
+	g.deadlines.add(f)
 }
 
 func (g *pushGroup) next() *instance {
@@ -377,6 +391,7 @@ func (g *pushGroup) expire(settleAfter int64) {
 			g.vanish(f)
 		}
 	}
+	woken := g.wakeCopies(now)
 	for len(g.waiting) > 0 && g.waiting[0].queuedAt+settleAfter <= now {
 		g.waiting[0] = nil
 		g.waiting = g.waiting[1:]
@@ -386,7 +401,7 @@ func (g *pushGroup) expire(settleAfter int64) {
 		f.from.failed(f, failure{err: failedNoAck, kind: kindTimeout})
 	}
 	deferAll(unsent)
-	if len(late)+len(unsent) > 0 {
+	if len(late)+len(unsent) > 0 || woken {
 		g.pump()
 	}
 }

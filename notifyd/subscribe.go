@@ -194,6 +194,9 @@ func (c *consumer) receive(ctx context.Context) error {
 // settle passes acks, nacks and extensions to the owners of their shards and returns the tokens that
 // cannot be settled here now. Those of other groups change nothing.
 func (c *consumer) settle(req *notifyv1.SubscribeRequest) (refused [][]byte, err error) {
+	if err := c.settleCopies(req); err != nil {
+		return nil, err
+	}
 	for _, raw := range req.GetAcks() {
 		if c.foreign(raw) {
 			continue

@@ -34,9 +34,6 @@ func settingsOf(s *notifyv1.Subscription) (store.SubscriptionSettings, error) {
 	if _, known := notifyv1.Mode_name[int32(s.GetMode())]; !known {
 		return out, &message.FieldError{Field: "mode", Rule: "want MODE_CLUSTER or MODE_BROADCAST"}
 	}
-	if out.Broadcast {
-		return out, &message.FieldError{Field: "mode", Rule: "broadcast is not in this version"}
-	}
 	return out, checkSettings(out)
 }
 

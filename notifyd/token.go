@@ -11,7 +11,7 @@ import (
 
 // An ack token names one attempt of one delivery. Its layout, big endian:
 //
-//	offset  0  1   version, 1
+//	offset  0  1   version: 1, or 2 of a copy for one instance
 //	        1 16   store id
 //	       17  2   shard
 //	       19  8   pos
@@ -20,7 +20,10 @@ import (
 //	       47  4   attempt
 const tokenSize = 51
 
-const tokenVersion = 1
+const (
+	tokenVersion     = 1
+	tokenVersionCopy = 2
+)
 
 type token struct {
 	store   uuid.UUID
@@ -29,6 +32,7 @@ type token struct {
 	id      uuid.UUID
 	group   int32
 	attempt int
+	copy    bool // of a broadcast message
 }
 
 var (
@@ -38,7 +42,11 @@ var (
 
 func (t token) encode() []byte {
 	b := make([]byte, 0, tokenSize)
-	b = append(b, tokenVersion)
+	version := byte(tokenVersion)
+	if t.copy {
+		version = tokenVersionCopy
+	}
+	b = append(b, version)
 	b = append(b, t.store[:]...)
 	b = binary.BigEndian.AppendUint16(b, uint16(t.shard))
 	b = binary.BigEndian.AppendUint64(b, uint64(t.pos))
@@ -48,7 +56,7 @@ func (t token) encode() []byte {
 }
 
 func decodeToken(b []byte) (token, error) {
-	if len(b) != tokenSize || b[0] != tokenVersion {
+	if len(b) != tokenSize || b[0] != tokenVersion && b[0] != tokenVersionCopy {
 		return token{}, errToken
 	}
 	return token{
@@ -58,5 +66,6 @@ func decodeToken(b []byte) (token, error) {
 		id:      uuid.UUID(b[27:43]),
 		group:   int32(binary.BigEndian.Uint32(b[43:])),
 		attempt: int(binary.BigEndian.Uint32(b[47:])),
+		copy:    b[0] == tokenVersionCopy,
 	}, nil
 }
