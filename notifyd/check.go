@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/google/uuid"
+
 	notifyv1 "notifymirror/notifyd/api/notify/v1"
 	"notifymirror/notifyd/message"
 	"notifymirror/notifyd/store"
@@ -72,7 +74,7 @@ func (o *owner) check(ctx context.Context) error {
 		}
 		for _, h := range halves {
 			if !o.producers.ask(group, o.question(h)) {
-				o.notAsked(ctx, h, "every instance of the producer group that is attached has left, or reads no checks")
+				o.notAsked(ctx, o.no, h.Msg.ID, h.Msg.Topic, h.Msg.BornAt, "every instance of the producer group that is attached has left, or reads no checks")
 			}
 		}
 	}
@@ -102,12 +104,12 @@ func messageProto(m *message.Message) *notifyv1.Message {
 
 // notAsked takes a check back that was not asked. It is not counted against the budget, but the next one
 // waits the longer the older the half is: what cannot be asked costs little.
-func (o *owner) notAsked(ctx context.Context, h store.Half, cause string) {
-	o.metrics.checks.WithLabelValues(h.Msg.Topic, "no_producer").Inc()
-	now := o.clock.now()
-	next := now + o.checkDelay(h.Msg.Topic).notAsked(now-h.Msg.BornAt)
-	if err := o.st.CheckNotAsked(ctx, o.no, h.Msg.ID, next, cause); err != nil && ctx.Err() == nil {
-		o.log.Warn("a check that was not asked stays counted", "store", o.st.Name, "shard", o.no, "half", h.Msg.ID, "err", err)
+func (s *side) notAsked(ctx context.Context, no int, half uuid.UUID, topic string, bornAt int64, cause string) {
+	s.metrics.checks.WithLabelValues(topic, "no_producer").Inc()
+	now := s.clock.now()
+	next := now + s.checkDelay(topic).notAsked(now-bornAt)
+	if err := s.st.CheckNotAsked(ctx, no, half, next, cause); err != nil && ctx.Err() == nil {
+		s.log.Warn("a check that was not asked stays counted", "store", s.st.Name, "shard", no, "half", half, "err", err)
 	}
 }
 
@@ -126,7 +128,7 @@ func (o *owner) callBack(ctx context.Context, h store.Half) {
 	case ctx.Err() != nil:
 		return
 	case !asked:
-		o.notAsked(ctx, h, err.Error())
+		o.notAsked(ctx, o.no, h.Msg.ID, h.Msg.Topic, h.Msg.BornAt, err.Error())
 	case err != nil:
 		o.checkFailed(ctx, h, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sync/errgroup"
@@ -34,7 +35,7 @@ func (b *Broker) CheckBack(ctx context.Context, stream *checkStream) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p := b.producers.attach(a.GetProducerGroup(), a.GetInstance())
-	defer b.producers.detach(p)
+	defer func() { b.unasked(ctx, b.producers.detach(p)) }()
 	ended := make(chan error, 1)
 	go func() { ended <- b.receiveAnswers(ctx, stream, p) }()
 	if err := stream.Send(&notifyv1.CheckBackResponse{Attached: true}); err != nil {
@@ -54,6 +55,24 @@ func (b *Broker) CheckBack(ctx context.Context, stream *checkStream) error {
 					return err
 				}
 			}
+		}
+	}
+}
+
+// unaskedPatience bounds how long the checks that a producer left unread are given back.
+const unaskedPatience = 5 * time.Second
+
+// unasked gives checks back that their instance was not sent.
+func (b *Broker) unasked(ctx context.Context, checks []*notifyv1.Check) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unaskedPatience)
+	defer cancel()
+	for _, c := range checks {
+		h, err := decodeHandle(c.GetHandle())
+		if err != nil {
+			continue // made here: it is a handle
+		}
+		if k := b.stores.byID(h.store); k != nil {
+			k.notAsked(ctx, h.shard, h.id, c.GetMessage().GetTopic(), c.GetMessage().GetBornAtUs(), "the instance that was to be asked has left")
 		}
 	}
 }

@@ -40,9 +40,9 @@ func (ps *producers) attach(group, name string) *producer {
 	return p
 }
 
-// detach takes an instance out. What it was asked and has not answered is asked again at
-// the next check.
-func (ps *producers) detach(p *producer) {
+// detach takes an instance out and returns the checks that it was not sent. What it was asked and has
+// not answered is asked again at the next check.
+func (ps *producers) detach(p *producer) (unsent []*notifyv1.Check) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	g := ps.groups[p.group]
@@ -55,6 +55,8 @@ func (ps *producers) detach(p *producer) {
 	if len(g.instances) == 0 {
 		delete(ps.groups, p.group)
 	}
+	unsent, p.outbox = p.outbox, nil
+	return unsent
 }
 
 // present are the groups with an instance here.

@@ -586,6 +586,10 @@ func TestAProducerThatReadsNoChecksIsNotAsked(t *testing.T) {
 	if !ps.ask("shop", check) {
 		t.Error("not asked although it has read some")
 	}
+	left := len(p.outbox)
+	if n := len(ps.detach(p)); n != left || left == 0 {
+		t.Errorf("%d of the %d checks that it has not read are handed back when it leaves", n, left)
+	}
 }
 
 func TestFewSmallBatchesCommitAtOnceAndNoneWaitsLong(t *testing.T) {
