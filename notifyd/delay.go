@@ -18,7 +18,9 @@ const (
 )
 
 // schedule sets when a message is delivered first and when it expires. now is the store's clock.
-func schedule(m *message.Message, in *notifyv1.Message, now int64) error {
+// One that expired within grace is taken: it may be the repeat of one that had not, and its
+// idempotency key tells. If it is not, it becomes a dead letter.
+func schedule(m *message.Message, in *notifyv1.Message, now, grace int64) error {
 	m.DeliverAt, m.ExpiresAt = in.GetDeliverAtUs(), in.GetExpiresAtUs()
 	switch delay, ttl := in.GetDelayMs(), in.GetTtlMs(); {
 	case m.DeliverAt < 0:
@@ -48,7 +50,7 @@ func schedule(m *message.Message, in *notifyv1.Message, now int64) error {
 	if ttl := in.GetTtlMs(); ttl != 0 {
 		m.ExpiresAt = max(now, m.DeliverAt) + ttl*1000
 	}
-	if m.ExpiresAt != 0 && m.ExpiresAt <= max(now, m.DeliverAt) {
+	if m.ExpiresAt != 0 && m.ExpiresAt <= max(now, m.DeliverAt)-grace {
 		return &message.FieldError{Field: "expires_at_us", Rule: "not after the first delivery"}
 	}
 	return nil

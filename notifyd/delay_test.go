@@ -126,13 +126,31 @@ func TestTimesThatCannotBeAreRefused(t *testing.T) {
 		"negative":                {TTL: -time.Second},
 	} {
 		m.Topic = "orders"
-		_, err := c.Publish(t.Context(), m, client.PublishOptions{})
+		_, err := c.Publish(t.Context(), m, client.PublishOptions{NoDedup: true})
 		if e := (*client.Error)(nil); !errors.As(err, &e) || e.Reason != client.ReasonInvalid {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if n := s.rows("message") + s.rows("pending"); n != 0 {
 		t.Errorf("%d rows were stored", n)
+	}
+}
+
+// The first answer may have been lost; that the message has expired meanwhile changes nothing.
+func TestARepeatOfAnExpiredMessageGetsTheFirstAnswer(t *testing.T) {
+	s := newStage(t)
+	addr, _ := s.broker(nil)
+	c := s.client(addr)
+	s.subscribe(c, "orders", "g")
+	m := client.Message{Topic: "orders", ExpiresAt: time.UnixMicro(s.now() + 1_500_000)}
+	first, err := c.Publish(t.Context(), m, client.PublishOptions{IdempotencyKey: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.until("it has expired", func() bool { return s.now() > m.ExpiresAt.UnixMicro() })
+	again, err := c.Publish(t.Context(), m, client.PublishOptions{IdempotencyKey: "k"})
+	if err != nil || again.ID != first.ID || !again.Duplicate {
+		t.Errorf("again: %+v, %v; want the first id %s", again, err, first.ID)
 	}
 }
 

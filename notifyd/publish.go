@@ -97,7 +97,11 @@ func (b *Broker) accept(ctx context.Context, req *notifyv1.PublishRequest, l *li
 		return nil, err
 	}
 	m.Mirrored = topic.Mirrored
-	if err := schedule(m, req.GetMessage(), b.main.clock.now()); err != nil {
+	grace := int64(0)
+	if req.GetIdempotencyKey() != "" {
+		grace = time.Duration(b.cfg.DedupWindow).Microseconds()
+	}
+	if err := schedule(m, req.GetMessage(), b.main.clock.now(), grace); err != nil {
 		return nil, err
 	}
 	return newPublish(store.Item{Msg: m, IdempotencyKey: req.GetIdempotencyKey()}, l), nil
