@@ -34,7 +34,7 @@ func TestQuickModeMeasuresEveryNumber(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{"pipelined streams", "unary publishers", "single publish", "mirror catch-up", "commit to readable", "publish to push",
-		"publish rate beside", "p99 of a publish", "checks beside", "size of their tables", "outbox row"} {
+		"with 10 filters", "publish rate beside", "p99 of a publish", "checks beside", "size of their tables", "outbox row"} {
 		if !strings.Contains(out.String(), line) || !strings.Contains(string(text), line) {
 			t.Errorf("no line about %q in\n%s\n%s", line, out.String(), text)
 		}

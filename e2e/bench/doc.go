@@ -6,6 +6,7 @@
 //	idle      the latency of a single publish on an idle system, against one bare INSERT
 //	catchup   a mirror's catch-up, against a serial pipeline that checks nothing
 //	latency   publish to push, and commit to readable in the mirror, at 1,000 messages/s
+//	filters   publish and push with ten filters, one of them true, against one subscription without a filter
 //	halves    publishing beside 200,000 halves that nobody decides, against publishing beside none
 //	relay     commit of an outbox row to the delivery of its message, at 1,000 rows/s
 //
@@ -22,7 +23,7 @@
 //	child.go     this program again, as a broker, a mirror, ...   roles.go  what it does then
 //	database.go  the private server and its schemas               rows.go   the messages
 //	broker.go    a broker with the topic declared                 caller.go  unary calls
-//	raw.go, publish.go, idle.go, catchup.go, latency.go, halves.go, relay.go  one measurement each
+//	raw.go, publish.go, idle.go, catchup.go, latency.go, filters.go, halves.go, relay.go  one measurement each
 //	stats.go     medians and percentiles                          usage.go  who used the processors
 //	machine.go   what it was measured on                          report.go table and Markdown
 //
@@ -41,6 +42,8 @@
 //     on both sides.
 //   - Delays in the mirror are counted from born_at, which the store reads when the insert's
 //     transaction begins: they include that transaction's commit.
+//   - Filters are measured where they weigh most: ten are asked, and one delivery is made. Publishing waits while 8,000
+//     messages are not handled yet, so that neither side piles them up.
 //   - The halves are all due at once, and their producer answers that it does not know: the most that
 //     checking can cost. It is attached only while it is published beside them, so that the other
 //     side pays nothing for them.

@@ -42,6 +42,7 @@ func measurements() []measurement {
 		{"unary", measureUnary},
 		{"catchup", measureCatchUp},
 		{"latency", measureLatency},
+		{"filters", measureFilters},
 		{"halves", measureHalves},
 		{"relay", measureRelay},
 	}
