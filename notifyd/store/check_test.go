@@ -79,7 +79,7 @@ func TestHalvesAreCountedByTopicFromTheKeyAloneAndUpToALimit(t *testing.T) {
 	s := open(t)
 	var rows []string
 	for i := range 2000 {
-		rows = append(rows, fmt.Sprintf("(UNHEX(MD5('%d')), 'g', '%s', '', '', REPEAT('x', 1000), 1, 'g', '', %d, 0, 0, %d)", i, []string{"a", "b"}[i%2], 100+i, i%4/3))
+		rows = append(rows, fmt.Sprintf("(UNHEX(LPAD('%x', 32, '0')), 'g', '%s', '', '', REPEAT('x', 1000), 1, 'g', '', %d, 0, 0, %d)", i, []string{"a", "b"}[i%2], 100+i, i%4/3))
 	}
 	s.exec(t, "INSERT INTO half_00 (id, producer_group, topic, msg_key, headers, body, mirrored, asked, check_url, prepared_at, next_check_at, checks, parked) VALUES "+strings.Join(rows, ","))
 	s.exec(t, "ANALYZE TABLE half_00")
@@ -92,13 +92,18 @@ func TestHalvesAreCountedByTopicFromTheKeyAloneAndUpToALimit(t *testing.T) {
 		"SELECT topic, parked, MIN(prepared_at) FROM half_00 FORCE INDEX (by_topic) GROUP BY topic, parked",
 		"SELECT 1 FROM half_00 FORCE INDEX (by_topic) WHERE topic = 'a' AND parked = 0 LIMIT 600",
 	} {
-		if plan := explain(t, s, query); !strings.Contains(plan, "by_topic") || !strings.Contains(plan, "Using index") {
+		if plan := explain(t, s, query); !strings.Contains(plan, "by_topic") || !says(plan, "Using index", "Covering index") {
 			t.Errorf("%s reads more than the key: %s", query, plan)
 		}
 	}
-	if plan := explain(t, s, "SELECT topic, parked, MIN(prepared_at) FROM half_00 FORCE INDEX (by_topic) GROUP BY topic, parked"); !strings.Contains(plan, "Using index for group-by") {
+	if plan := explain(t, s, "SELECT topic, parked, MIN(prepared_at) FROM half_00 FORCE INDEX (by_topic) GROUP BY topic, parked"); !says(plan, "Using index for group-by", "skip scan for grouping") {
 		t.Errorf("the list of topics reads every entry of the key: %s", plan)
 	}
+}
+
+// says tells whether a plan says a thing in the words of one server or the other.
+func says(plan, mariadb, mysql string) bool {
+	return strings.Contains(plan, mariadb) || strings.Contains(plan, mysql)
 }
 
 // explain is the server's plan as text.
