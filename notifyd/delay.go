@@ -64,31 +64,15 @@ func storedAt(pos shard.Pos, m *message.Message) shard.Stored {
 // exchangeDue exchanges delayed messages whose time has come. The row that says so stays until
 // the message is settled: an owner that dies before leaves it to the next one.
 func (o *owner) exchangeDue(ctx context.Context, group int32) (again bool, err error) {
-	now := o.clock.now()
 	o.mu.Lock()
-	if o.full() {
-		o.mu.Unlock()
+	full := o.full()
+	o.mu.Unlock()
+	if full {
 		return false, nil
 	}
-	d := o.drains[group]
-	cursor := d.cursor
-	d.next = never // rows written from here on are hinted
-	o.mu.Unlock()
-	due, more, err := o.st.DueRows(ctx, o.no, group, cursor, now, drainRows)
-	if err != nil {
-		o.mu.Lock()
-		o.hint(group, 0)
-		o.mu.Unlock()
-		return false, err
-	}
-	o.deliver(o.takeDue(d, now, due))
-	if more {
-		o.mu.Lock()
-		o.hint(group, 0)
-		o.mu.Unlock()
-		return true, nil
-	}
-	return o.passEnded(ctx, d, group, now)
+	return o.readDue(ctx, group, drainRows, func(d *drain, now int64, due []store.Due) {
+		o.deliver(o.takeDue(d, now, due))
+	})
 }
 
 // takeDue takes the messages that are not in the ledger already and moves the cursor.

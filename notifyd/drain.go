@@ -177,6 +177,15 @@ func (o *owner) drainGroup(ctx context.Context, group int32) (again bool, err er
 	}
 	offered := 0
 	defer func() { o.hub.group(group).giveBack(most - offered) }()
+	return o.readDue(ctx, group, most, func(d *drain, now int64, due []store.Due) {
+		fs := o.retries(d, group, now, due)
+		offered = len(fs)
+		o.hub.offer(fs)
+	})
+}
+
+// readDue reads up to most rows of a group that are due, behind its cursor, and gives them to take, which moves the cursor.
+func (o *owner) readDue(ctx context.Context, group int32, most int, take func(*drain, int64, []store.Due)) (again bool, err error) {
 	now := o.clock.now()
 	o.mu.Lock()
 	d := o.drains[group]
@@ -184,22 +193,16 @@ func (o *owner) drainGroup(ctx context.Context, group int32) (again bool, err er
 	d.next = never // rows written from here on are hinted
 	o.mu.Unlock()
 	due, more, err := o.st.DueRows(ctx, o.no, group, cursor, now, most)
-	if err != nil {
-		o.mu.Lock()
-		o.hint(group, 0)
-		o.mu.Unlock()
-		return false, err
+	if err == nil {
+		take(d, now, due)
+		if !more {
+			return o.passEnded(ctx, d, group, now)
+		}
 	}
-	fs := o.retries(d, group, now, due)
-	offered = len(fs)
-	o.hub.offer(fs)
-	if more {
-		o.mu.Lock()
-		o.hint(group, 0)
-		o.mu.Unlock()
-		return true, nil
-	}
-	return o.passEnded(ctx, d, group, now)
+	o.mu.Lock()
+	o.hint(group, 0)
+	o.mu.Unlock()
+	return more, err
 }
 
 // forgetWritten takes rows whose outcome was committed out of busy. It is called before
