@@ -33,6 +33,11 @@ func page[T any](items []T, name func(T) string, after string, limit uint32) (cu
 	return items[:most], name(items[most-1])
 }
 
+// badAfter refuses a place to go on that no list gave.
+func badAfter() error {
+	return &message.FieldError{Field: "after", Rule: "not what a list returned as next"}
+}
+
 // listLimit is the length of a list for which limit was asked.
 func listLimit(limit uint32) int {
 	if limit > 0 && limit < defaultListLimit {

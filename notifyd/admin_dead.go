@@ -85,7 +85,7 @@ func readDeadPlace(s string) (p deadPlace, err error) {
 	name, rest, _ := strings.Cut(s, "/")
 	var pos int64
 	if n, err := fmt.Sscanf(rest, "%d/%d/%d", &p.shard, &pos, &p.key.Group); n != 3 || err != nil || name == "" || p.shard < 0 {
-		return p, &message.FieldError{Field: "after", Rule: "not what a list returned as next"}
+		return p, badAfter()
 	}
 	p.store, p.key.Pos = name, shard.Pos(pos)
 	return p, nil

@@ -56,7 +56,7 @@ func readPlace(s string) (no int, after uuid.UUID, err error) {
 		after, err = uuid.Parse(id)
 	}
 	if !ok || err != nil || no < 0 {
-		return 0, uuid.Nil, &message.FieldError{Field: "after", Rule: "not what a list returned as next"}
+		return 0, uuid.Nil, badAfter()
 	}
 	return no, after, nil
 }

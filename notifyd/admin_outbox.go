@@ -53,7 +53,7 @@ func afterRejected(after string) (name string, seq int64, err error) {
 	}
 	name, text, _ := strings.Cut(after, "/")
 	if seq, err = strconv.ParseInt(text, 10, 64); err != nil || name == "" {
-		return "", 0, &message.FieldError{Field: "after", Rule: "not what a list returned as next"}
+		return "", 0, badAfter()
 	}
 	return name, seq, nil
 }
