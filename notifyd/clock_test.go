@@ -11,7 +11,7 @@ func TestAReadingOfTheStoresClockCountsFromWhenItWasMade(t *testing.T) {
 		c := newClock(time.Now())
 		const store = int64(5e15)
 		made := time.Now()
-		time.Sleep(3 * time.Second) // the transaction takes that long, by the bubble's clock
+		<-time.After(3 * time.Second) // the transaction takes that long, by the bubble's clock
 		c.set(store, made)
 		if got := c.now() - store; got != 3e6 {
 			t.Errorf("the clock is at %d us behind the reading, want 3 s", got)

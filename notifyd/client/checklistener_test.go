@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -61,19 +60,7 @@ func listen(t *testing.T, c *client.Client, cfg client.CheckListenerConfig) (sto
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ran := make(chan error, 1)
-	go func() { ran <- l.Run(ctx) }()
-	var once sync.Once
-	stop = func() (err error) {
-		once.Do(func() {
-			cancel()
-			err = await(t, "listener's end", ran)
-		})
-		return err
-	}
-	t.Cleanup(func() { _ = stop() })
-	return stop
+	return runUntilStopped(t, "listener's end", l.Run)
 }
 
 func TestChecksAreAnsweredAndWhatGoesWrongAnswersUnknown(t *testing.T) {

@@ -81,14 +81,20 @@ func consume(t *testing.T, c *client.Client, cfg client.ConsumerConfig) (stop fu
 	if err != nil {
 		t.Fatal(err)
 	}
+	return runUntilStopped(t, "consumer's end", consumer.Run)
+}
+
+// runUntilStopped runs until stop is called; stop returns run's error, the first time.
+func runUntilStopped(t *testing.T, what string, run func(context.Context) error) (stop func() error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan error, 1)
-	go func() { ran <- consumer.Run(ctx) }()
+	go func() { ran <- run(ctx) }()
 	var once sync.Once
 	stop = func() (err error) {
 		once.Do(func() {
 			cancel()
-			err = await(t, "consumer's end", ran)
+			err = await(t, what, ran)
 		})
 		return err
 	}
