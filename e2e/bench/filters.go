@@ -137,7 +137,16 @@ func (b *bench) pushed(ctx context.Context, br *broker, db *database) (perSecond
 	var g errgroup.Group
 	g.Go(func() error { return consumer.Run(consume) })
 	perSecond, used, err = rate(ctx, b.window, map[string]int{"notifyd": br.cmd.Process.Pid, "database": db.PID()}, &handled, func(ctx context.Context) error {
-		return gated(ctx, br.addr, b.streams/4+1, ahead)
+		// Each message when there is room ahead.
+		room := func(work context.Context) bool {
+			select {
+			case ahead <- struct{}{}:
+				return true
+			case <-work.Done():
+				return false
+			}
+		}
+		return onStreams(ctx, br.addr, b.streams/4+1, room, func() {})
 	})
 	until := time.Now().Add(5 * time.Second) // one whose Send was given up never comes
 	if err == nil {
@@ -145,42 +154,4 @@ func (b *bench) pushed(ctx context.Context, br *broker, db *database) (perSecond
 	}
 	stop()
 	return perSecond, used, errors.Join(err, g.Wait())
-}
-
-// gated publishes on n streams until ctx ends, each message when there is room ahead.
-func gated(ctx context.Context, addr string, n int, ahead chan struct{}) error {
-	var failure firstError
-	g, work := errgroup.WithContext(ctx)
-	for i := range n {
-		c, err := client.New(client.Config{Addrs: []string{addr}})
-		if err != nil {
-			return err
-		}
-		p := c.NewPublisher(client.PublisherConfig{Window: streamWindow, WindowBytes: streamWindow << 10, NoDedup: true})
-		g.Go(func() error {
-			defer c.Close()
-			return p.Run(context.WithoutCancel(ctx))
-		})
-		g.Go(func() error {
-			defer p.Close()
-			s := newMessages(i)
-			for failure.get() == nil {
-				select {
-				case ahead <- struct{}{}:
-				case <-work.Done():
-					return nil
-				}
-				err := p.Send(work, s.message(), client.PublishOptions{}, func(_ client.Published, err error) {
-					if err != nil {
-						failure.set(err)
-					}
-				})
-				if err != nil && work.Err() == nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	return errors.Join(g.Wait(), failure.get())
 }

@@ -86,8 +86,15 @@ func (b *bench) measurePublish(ctx context.Context, name, what string, want floa
 	return []number{n}, nil
 }
 
-// pipelined publishes on n streams, each with a connection of its own, until ctx ends.
+// pipelined publishes on n streams until ctx ends.
 func pipelined(ctx context.Context, addr string, n int, count *atomic.Int64) error {
+	running := func(work context.Context) bool { return work.Err() == nil }
+	return onStreams(ctx, addr, n, running, func() { count.Add(1) })
+}
+
+// onStreams publishes on n streams, each with a connection of its own, a message whenever next says so, until
+// it says no. acked is called for each that is acknowledged.
+func onStreams(ctx context.Context, addr string, n int, next func(work context.Context) bool, acked func()) error {
 	var failure firstError
 	g, work := errgroup.WithContext(ctx)
 	for i := range n {
@@ -103,13 +110,13 @@ func pipelined(ctx context.Context, addr string, n int, count *atomic.Int64) err
 		g.Go(func() error {
 			defer p.Close()
 			s := newMessages(i)
-			for work.Err() == nil && failure.get() == nil {
+			for failure.get() == nil && next(work) {
 				err := p.Send(work, s.message(), client.PublishOptions{}, func(_ client.Published, err error) {
 					if err != nil {
 						failure.set(err)
 						return
 					}
-					count.Add(1)
+					acked()
 				})
 				if err != nil && work.Err() == nil {
 					return err

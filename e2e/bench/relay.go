@@ -69,28 +69,33 @@ func measureRelay(ctx context.Context, b *bench) (_ []number, err error) {
 	g.Go(func() error { return consumer.Run(work) })
 	var runs []delay
 	var used usage
-	g.Go(func() error {
+	g.Go(func() (err error) {
 		defer cancel()
-		// The first run has everything attached.
-		if _, err := relayOnce(work, pool, &current, 100*time.Millisecond); err != nil {
-			return err
-		}
-		for range b.pairs {
-			m := newMeter(map[string]int{"notifyd": br.cmd.Process.Pid, "database": db.PID()})
-			d, err := relayOnce(work, pool, &current, b.window*3/8)
-			if err != nil {
-				return err
-			}
-			b.say("  %s", d)
-			runs, used = append(runs, d), used.add(m.used())
-		}
-		return nil
+		runs, used, err = b.relayRuns(work, pool, &current, map[string]int{"notifyd": br.cmd.Process.Pid, "database": db.PID()})
+		return err
 	})
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
 	what := fmt.Sprintf("commit of an outbox row to its delivery at %d msg/s", latencyRate)
 	return []number{distributed(what, runs, 200*time.Millisecond, "the relay's poll of 5 ms and sweep of 50 ms, and the transaction that stores the message; "+used.limit())}, nil
+}
+
+// relayRuns measures one run after the other, behind one that has everything attached.
+func (b *bench) relayRuns(ctx context.Context, pool *sql.DB, current *atomic.Pointer[relayRun], pids map[string]int) (runs []delay, used usage, err error) {
+	if _, err := relayOnce(ctx, pool, current, 100*time.Millisecond); err != nil {
+		return nil, used, err
+	}
+	for range b.pairs {
+		m := newMeter(pids)
+		d, err := relayOnce(ctx, pool, current, b.window*3/8)
+		if err != nil {
+			return nil, used, err
+		}
+		b.say("  %s", d)
+		runs, used = append(runs, d), used.add(m.used())
+	}
+	return runs, used, nil
 }
 
 // relayOnce is one run.
