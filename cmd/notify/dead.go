@@ -147,25 +147,23 @@ func (a *app) deadByError(ctx context.Context, admin notifyv1connect.AdminClient
 func (a *app) deadShow() *cobra.Command {
 	return &cobra.Command{
 		Use: "show ID", Short: "Show the dead letters of one message, with its content", Args: cobra.ExactArgs(1),
-		RunE: a.action(func(cmd *cobra.Command, args []string) error {
-			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
-				r, err := admin.ListDeadLetters(ctx, connect.NewRequest(&notifyv1.ListDeadLettersRequest{Filter: (&deadFilter{}).filter(args), Bodies: true}))
-				if err != nil {
-					return err
+		RunE: a.asking(func(ctx context.Context, admin notifyv1connect.AdminClient, args []string) error {
+			r, err := admin.ListDeadLetters(ctx, connect.NewRequest(&notifyv1.ListDeadLettersRequest{Filter: (&deadFilter{}).filter(args), Bodies: true}))
+			if err != nil {
+				return err
+			}
+			dead := r.Msg.GetDeadLetters()
+			if len(dead) == 0 {
+				return noDeadLetter(args[0])
+			}
+			if a.format != "text" {
+				l := list{name: "dead_letters"}
+				for _, d := range dead {
+					l.add(deadItem(d, true))
 				}
-				dead := r.Msg.GetDeadLetters()
-				if len(dead) == 0 {
-					return noDeadLetter(args[0])
-				}
-				if a.format != "text" {
-					l := list{name: "dead_letters"}
-					for _, d := range dead {
-						l.add(deadItem(d, true))
-					}
-					return a.print(l)
-				}
-				return a.printDead(dead)
-			})
+				return a.print(l)
+			}
+			return a.printDead(dead)
 		}),
 	}
 }

@@ -77,19 +77,17 @@ func (a *app) groupLs() *cobra.Command {
 	var p page
 	return p.flags(&cobra.Command{
 		Use: "ls", Short: "List groups, with what the asked broker knows of them", Args: cobra.NoArgs,
-		RunE: a.action(func(cmd *cobra.Command, _ []string) error {
-			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
-				r, err := admin.ListGroups(ctx, connect.NewRequest(&notifyv1.ListGroupsRequest{After: p.after, Limit: p.limit}))
-				if err != nil {
-					return err
-				}
-				l := list{name: "groups", columns: []string{"group", "topics", "instances", "in flight", "pending"}, next: r.Msg.GetNext()}
-				for _, g := range r.Msg.GetGroups() {
-					item := groupItem(g)
-					l.add(item, item.Name, strings.Join(item.Topics, ","), strconv.Itoa(len(item.Instances)), strconv.FormatUint(item.InFlight, 10), item.pending())
-				}
-				return a.print(l)
-			})
+		RunE: a.asking(func(ctx context.Context, admin notifyv1connect.AdminClient, _ []string) error {
+			r, err := admin.ListGroups(ctx, connect.NewRequest(&notifyv1.ListGroupsRequest{After: p.after, Limit: p.limit}))
+			if err != nil {
+				return err
+			}
+			l := list{name: "groups", columns: []string{"group", "topics", "instances", "in flight", "pending"}, next: r.Msg.GetNext()}
+			for _, g := range r.Msg.GetGroups() {
+				item := groupItem(g)
+				l.add(item, item.Name, strings.Join(item.Topics, ","), strconv.Itoa(len(item.Instances)), strconv.FormatUint(item.InFlight, 10), item.pending())
+			}
+			return a.print(l)
 		}),
 	})
 }
@@ -97,22 +95,20 @@ func (a *app) groupLs() *cobra.Command {
 func (a *app) groupShow() *cobra.Command {
 	return &cobra.Command{
 		Use: "show GROUP", Short: "Show a group, its instances and what waits for it", Args: cobra.ExactArgs(1),
-		RunE: a.action(func(cmd *cobra.Command, args []string) error {
-			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
-				r, err := admin.GetGroup(ctx, connect.NewRequest(&notifyv1.GetGroupRequest{Name: args[0]}))
-				if err != nil {
-					return err
-				}
-				item := groupItem(r.Msg.GetGroup())
-				pairs := []string{
-					"group", item.Name, "state", item.state(), "topics", strings.Join(item.Topics, ","), "in flight", strconv.FormatUint(item.InFlight, 10),
-					"pending", item.pending(), "created", micros(r.Msg.GetGroup().GetCreatedAtUs()),
-				}
-				for _, i := range item.Instances {
-					pairs = append(pairs, "instance", fmt.Sprintf("%s at %s, %d of %d in flight", i.Name, i.Peer, i.InFlight, i.Credit))
-				}
-				return a.printOne(item, pairs...)
-			})
+		RunE: a.asking(func(ctx context.Context, admin notifyv1connect.AdminClient, args []string) error {
+			r, err := admin.GetGroup(ctx, connect.NewRequest(&notifyv1.GetGroupRequest{Name: args[0]}))
+			if err != nil {
+				return err
+			}
+			item := groupItem(r.Msg.GetGroup())
+			pairs := []string{
+				"group", item.Name, "state", item.state(), "topics", strings.Join(item.Topics, ","), "in flight", strconv.FormatUint(item.InFlight, 10),
+				"pending", item.pending(), "created", micros(r.Msg.GetGroup().GetCreatedAtUs()),
+			}
+			for _, i := range item.Instances {
+				pairs = append(pairs, "instance", fmt.Sprintf("%s at %s, %d of %d in flight", i.Name, i.Peer, i.InFlight, i.Credit))
+			}
+			return a.printOne(item, pairs...)
 		}),
 	}
 }
@@ -121,27 +117,25 @@ func (a *app) groupRm() *cobra.Command {
 	var dryRun, yes bool
 	cmd := &cobra.Command{
 		Use: "rm GROUP", Short: "Drop a group, with its subscriptions and all that waits for it", Args: cobra.ExactArgs(1),
-		RunE: a.action(func(cmd *cobra.Command, args []string) error {
-			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
-				r, err := admin.GetGroup(ctx, connect.NewRequest(&notifyv1.GetGroupRequest{Name: args[0]}))
-				if err != nil {
-					return err
-				}
-				item := groupItem(r.Msg.GetGroup())
-				a.say("group %s: %d subscriptions, %d instances and %s waiting deliveries at the asked broker", item.Name, len(item.Topics), len(item.Instances), item.pending())
-				if dryRun {
-					return a.printOne(item, "group", item.Name, "topics", strings.Join(item.Topics, ","), "pending", item.pending())
-				}
-				if err := a.confirm(yes); err != nil {
-					return err
-				}
-				dropped, err := admin.DropGroup(ctx, connect.NewRequest(&notifyv1.DropGroupRequest{Name: item.Name}))
-				if err != nil {
-					return err
-				}
-				a.sayAway(dropped.Msg.GetStoresAway())
-				return a.printOne(map[string]string{"name": item.Name}, "group", item.Name)
-			})
+		RunE: a.asking(func(ctx context.Context, admin notifyv1connect.AdminClient, args []string) error {
+			r, err := admin.GetGroup(ctx, connect.NewRequest(&notifyv1.GetGroupRequest{Name: args[0]}))
+			if err != nil {
+				return err
+			}
+			item := groupItem(r.Msg.GetGroup())
+			a.say("group %s: %d subscriptions, %d instances and %s waiting deliveries at the asked broker", item.Name, len(item.Topics), len(item.Instances), item.pending())
+			if dryRun {
+				return a.printOne(item, "group", item.Name, "topics", strings.Join(item.Topics, ","), "pending", item.pending())
+			}
+			if err := a.confirm(yes); err != nil {
+				return err
+			}
+			dropped, err := admin.DropGroup(ctx, connect.NewRequest(&notifyv1.DropGroupRequest{Name: item.Name}))
+			if err != nil {
+				return err
+			}
+			a.sayAway(dropped.Msg.GetStoresAway())
+			return a.printOne(map[string]string{"name": item.Name}, "group", item.Name)
 		}),
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would go")

@@ -46,23 +46,21 @@ func (a *app) halfLs() *cobra.Command {
 	var parked bool
 	cmd := p.flags(&cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List half messages that are not decided", Args: cobra.NoArgs,
-		RunE: a.action(func(cmd *cobra.Command, _ []string) error {
-			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
-				r, err := admin.ListHalves(ctx, connect.NewRequest(&notifyv1.ListHalvesRequest{ParkedOnly: parked, After: p.after, Limit: p.limit}))
-				if err != nil {
-					return err
+		RunE: a.asking(func(ctx context.Context, admin notifyv1connect.AdminClient, _ []string) error {
+			r, err := admin.ListHalves(ctx, connect.NewRequest(&notifyv1.ListHalvesRequest{ParkedOnly: parked, After: p.after, Limit: p.limit}))
+			if err != nil {
+				return err
+			}
+			l := list{name: "halves", columns: []string{"id", "topic", "producer group", "prepared", "checks", "next check"}, next: r.Msg.GetNext()}
+			for _, h := range r.Msg.GetHalves() {
+				next := micros(h.GetNextCheckAtUs())
+				if h.GetParked() {
+					next = "parked"
 				}
-				l := list{name: "halves", columns: []string{"id", "topic", "producer group", "prepared", "checks", "next check"}, next: r.Msg.GetNext()}
-				for _, h := range r.Msg.GetHalves() {
-					next := micros(h.GetNextCheckAtUs())
-					if h.GetParked() {
-						next = "parked"
-					}
-					m := h.GetMessage()
-					l.add(halfItem(h), m.GetId(), m.GetTopic(), h.GetProducerGroup(), micros(h.GetPreparedAtUs()), strconv.Itoa(int(h.GetChecks())), next)
-				}
-				return a.print(l)
-			})
+				m := h.GetMessage()
+				l.add(halfItem(h), m.GetId(), m.GetTopic(), h.GetProducerGroup(), micros(h.GetPreparedAtUs()), strconv.Itoa(int(h.GetChecks())), next)
+			}
+			return a.print(l)
 		}),
 	})
 	cmd.Flags().BoolVar(&parked, "parked", false, "only those out of checks, which wait for a person")
@@ -72,19 +70,17 @@ func (a *app) halfLs() *cobra.Command {
 func (a *app) halfDecide(name, short string, d notifyv1.Decision) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " ID", Short: short + "; the first decision wins", Args: cobra.ExactArgs(1),
-		RunE: a.action(func(cmd *cobra.Command, args []string) error {
-			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
-				r, err := admin.DecideHalf(ctx, connect.NewRequest(&notifyv1.DecideHalfRequest{Id: args[0], Decision: d}))
-				if err != nil {
-					return err
-				}
-				item := struct {
-					ID       string `json:"id"`
-					Decision string `json:"decision"`
-					Repeated bool   `json:"repeated"`
-				}{args[0], name, r.Msg.GetRepeated()}
-				return a.printOne(item, "id", args[0], "decision", name, "taken before", strconv.FormatBool(r.Msg.GetRepeated()))
-			})
+		RunE: a.asking(func(ctx context.Context, admin notifyv1connect.AdminClient, args []string) error {
+			r, err := admin.DecideHalf(ctx, connect.NewRequest(&notifyv1.DecideHalfRequest{Id: args[0], Decision: d}))
+			if err != nil {
+				return err
+			}
+			item := struct {
+				ID       string `json:"id"`
+				Decision string `json:"decision"`
+				Repeated bool   `json:"repeated"`
+			}{args[0], name, r.Msg.GetRepeated()}
+			return a.printOne(item, "id", args[0], "decision", name, "taken before", strconv.FormatBool(r.Msg.GetRepeated()))
 		}),
 	}
 }

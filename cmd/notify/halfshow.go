@@ -49,20 +49,18 @@ func contentPairs(m *notifyv1.Message) []string {
 func (a *app) halfShow() *cobra.Command {
 	return &cobra.Command{
 		Use: "show ID", Short: "Show a half: its content, the checks made, and why it waits", Args: cobra.ExactArgs(1),
-		RunE: a.action(func(cmd *cobra.Command, args []string) error {
-			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
-				r, err := admin.GetHalf(ctx, connect.NewRequest(&notifyv1.GetHalfRequest{Id: args[0]}))
-				if err != nil {
-					return err
-				}
-				h := r.Msg.GetHalf()
-				item := struct {
-					halfJSON
-					contentJSON
-				}{halfItem(h), content(h.GetMessage())}
-				pairs := append(halfPairs(h), contentPairs(h.GetMessage())...)
-				return a.printOne(item, append(pairs, "why", h.GetWhy())...)
-			})
+		RunE: a.asking(func(ctx context.Context, admin notifyv1connect.AdminClient, args []string) error {
+			r, err := admin.GetHalf(ctx, connect.NewRequest(&notifyv1.GetHalfRequest{Id: args[0]}))
+			if err != nil {
+				return err
+			}
+			h := r.Msg.GetHalf()
+			item := struct {
+				halfJSON
+				contentJSON
+			}{halfItem(h), content(h.GetMessage())}
+			pairs := append(halfPairs(h), contentPairs(h.GetMessage())...)
+			return a.printOne(item, append(pairs, "why", h.GetWhy())...)
 		}),
 	}
 }
@@ -86,19 +84,17 @@ func halfPairs(h *notifyv1.Half) []string {
 func (a *app) halfCheck() *cobra.Command {
 	return &cobra.Command{
 		Use: "check ID", Short: "Have a half asked about now; a parked one gets a new budget of checks", Args: cobra.ExactArgs(1),
-		RunE: a.action(func(cmd *cobra.Command, args []string) error {
-			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
-				r, err := admin.CheckHalf(ctx, connect.NewRequest(&notifyv1.CheckHalfRequest{Id: args[0]}))
-				if err != nil {
-					return err
-				}
-				h := r.Msg.GetHalf()
-				item := struct {
-					halfJSON
-					WasParked bool `json:"was_parked"`
-				}{halfItem(h), r.Msg.GetWasParked()}
-				return a.printOne(item, "id", args[0], "was parked", strconv.FormatBool(r.Msg.GetWasParked()), "why", h.GetWhy())
-			})
+		RunE: a.asking(func(ctx context.Context, admin notifyv1connect.AdminClient, args []string) error {
+			r, err := admin.CheckHalf(ctx, connect.NewRequest(&notifyv1.CheckHalfRequest{Id: args[0]}))
+			if err != nil {
+				return err
+			}
+			h := r.Msg.GetHalf()
+			item := struct {
+				halfJSON
+				WasParked bool `json:"was_parked"`
+			}{halfItem(h), r.Msg.GetWasParked()}
+			return a.printOne(item, "id", args[0], "was parked", strconv.FormatBool(r.Msg.GetWasParked()), "why", h.GetWhy())
 		}),
 	}
 }

@@ -40,19 +40,17 @@ func (a *app) rejectedLs() *cobra.Command {
 	var p page
 	return p.flags(&cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List rejected outbox rows", Args: cobra.NoArgs,
-		RunE: a.action(func(cmd *cobra.Command, _ []string) error {
-			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
-				r, err := admin.ListRejected(ctx, connect.NewRequest(&notifyv1.ListRejectedRequest{After: p.after, Limit: p.limit}))
-				if err != nil {
-					return err
-				}
-				l := list{name: "rejected", columns: []string{"store", "seq", "id", "topic", "rejected", "reason"}, next: r.Msg.GetNext()}
-				for _, x := range r.Msg.GetRejected() {
-					l.add(rejectedItem(x), x.GetStore(), strconv.FormatInt(x.GetSeq(), 10), x.GetMessage().GetId(), x.GetMessage().GetTopic(),
-						micros(x.GetRejectedAtUs()), printable([]byte(x.GetReason())))
-				}
-				return a.print(l)
-			})
+		RunE: a.asking(func(ctx context.Context, admin notifyv1connect.AdminClient, _ []string) error {
+			r, err := admin.ListRejected(ctx, connect.NewRequest(&notifyv1.ListRejectedRequest{After: p.after, Limit: p.limit}))
+			if err != nil {
+				return err
+			}
+			l := list{name: "rejected", columns: []string{"store", "seq", "id", "topic", "rejected", "reason"}, next: r.Msg.GetNext()}
+			for _, x := range r.Msg.GetRejected() {
+				l.add(rejectedItem(x), x.GetStore(), strconv.FormatInt(x.GetSeq(), 10), x.GetMessage().GetId(), x.GetMessage().GetTopic(),
+					micros(x.GetRejectedAtUs()), printable([]byte(x.GetReason())))
+			}
+			return a.print(l)
 		}),
 	})
 }

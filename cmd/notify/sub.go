@@ -109,19 +109,17 @@ func (a *app) subLs() *cobra.Command {
 	var group, topic string
 	cmd := p.flags(&cobra.Command{
 		Use: "ls", Short: "List subscriptions", Args: cobra.NoArgs,
-		RunE: a.action(func(cmd *cobra.Command, _ []string) error {
-			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
-				r, err := admin.ListSubscriptions(ctx, connect.NewRequest(&notifyv1.ListSubscriptionsRequest{Group: group, Topic: topic, After: p.after, Limit: p.limit}))
-				if err != nil {
-					return err
-				}
-				l := list{name: "subscriptions", columns: []string{"group", "topic", "mode", "created", "filter"}, next: r.Msg.GetNext()}
-				for _, s := range r.Msg.GetSubscriptions() {
-					item := subItem(s)
-					l.add(item, item.Group, item.Topic, item.Mode, micros(s.GetCreatedAtUs()), item.Filter)
-				}
-				return a.print(l)
-			})
+		RunE: a.asking(func(ctx context.Context, admin notifyv1connect.AdminClient, _ []string) error {
+			r, err := admin.ListSubscriptions(ctx, connect.NewRequest(&notifyv1.ListSubscriptionsRequest{Group: group, Topic: topic, After: p.after, Limit: p.limit}))
+			if err != nil {
+				return err
+			}
+			l := list{name: "subscriptions", columns: []string{"group", "topic", "mode", "created", "filter"}, next: r.Msg.GetNext()}
+			for _, s := range r.Msg.GetSubscriptions() {
+				item := subItem(s)
+				l.add(item, item.Group, item.Topic, item.Mode, micros(s.GetCreatedAtUs()), item.Filter)
+			}
+			return a.print(l)
 		}),
 	})
 	cmd.Flags().StringVar(&group, "group", "", "only of this group")

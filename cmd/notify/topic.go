@@ -71,19 +71,17 @@ func (a *app) topicLs() *cobra.Command {
 	var p page
 	return p.flags(&cobra.Command{
 		Use: "ls", Short: "List topics", Args: cobra.NoArgs,
-		RunE: a.action(func(cmd *cobra.Command, _ []string) error {
-			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
-				r, err := admin.ListTopics(ctx, connect.NewRequest(&notifyv1.ListTopicsRequest{After: p.after, Limit: p.limit}))
-				if err != nil {
-					return err
-				}
-				l := list{name: "topics", columns: []string{"topic", "mirrored", "created"}, next: r.Msg.GetNext()}
-				for _, t := range r.Msg.GetTopics() {
-					item := topicItem(t)
-					l.add(item, item.Name, strconv.FormatBool(item.Mirrored), micros(t.GetCreatedAtUs()))
-				}
-				return a.print(l)
-			})
+		RunE: a.asking(func(ctx context.Context, admin notifyv1connect.AdminClient, _ []string) error {
+			r, err := admin.ListTopics(ctx, connect.NewRequest(&notifyv1.ListTopicsRequest{After: p.after, Limit: p.limit}))
+			if err != nil {
+				return err
+			}
+			l := list{name: "topics", columns: []string{"topic", "mirrored", "created"}, next: r.Msg.GetNext()}
+			for _, t := range r.Msg.GetTopics() {
+				item := topicItem(t)
+				l.add(item, item.Name, strconv.FormatBool(item.Mirrored), micros(t.GetCreatedAtUs()))
+			}
+			return a.print(l)
 		}),
 	})
 }
@@ -91,20 +89,18 @@ func (a *app) topicLs() *cobra.Command {
 func (a *app) topicShow() *cobra.Command {
 	return &cobra.Command{
 		Use: "show TOPIC", Short: "Show a topic and the groups that are subscribed to it", Args: cobra.ExactArgs(1),
-		RunE: a.action(func(cmd *cobra.Command, args []string) error {
-			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
-				r, err := admin.GetTopic(ctx, connect.NewRequest(&notifyv1.GetTopicRequest{Name: args[0]}))
-				if err != nil {
-					return err
-				}
-				item := topicItem(r.Msg.GetTopic())
-				pairs := append(topicPairs(item), "created", micros(r.Msg.GetTopic().GetCreatedAtUs()))
-				for _, s := range r.Msg.GetSubscriptions() {
-					item.Groups = append(item.Groups, s.GetGroup())
-					pairs = append(pairs, "group", s.GetGroup())
-				}
-				return a.printOne(item, pairs...)
-			})
+		RunE: a.asking(func(ctx context.Context, admin notifyv1connect.AdminClient, args []string) error {
+			r, err := admin.GetTopic(ctx, connect.NewRequest(&notifyv1.GetTopicRequest{Name: args[0]}))
+			if err != nil {
+				return err
+			}
+			item := topicItem(r.Msg.GetTopic())
+			pairs := append(topicPairs(item), "created", micros(r.Msg.GetTopic().GetCreatedAtUs()))
+			for _, s := range r.Msg.GetSubscriptions() {
+				item.Groups = append(item.Groups, s.GetGroup())
+				pairs = append(pairs, "group", s.GetGroup())
+			}
+			return a.printOne(item, pairs...)
 		}),
 	}
 }
@@ -180,6 +176,13 @@ func (a *app) sayAway(stores []string) {
 	if len(stores) > 0 {
 		a.say("not yet in force in %s: away now; it comes into force there when it is back", strings.Join(stores, ", "))
 	}
+}
+
+// asking is the action of a command that only asks the broker's administration.
+func (a *app) asking(f func(context.Context, notifyv1connect.AdminClient, []string) error) func(*cobra.Command, []string) error {
+	return a.action(func(cmd *cobra.Command, args []string) error {
+		return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error { return f(ctx, admin, args) })
+	})
 }
 
 // admin calls f with the broker's administration.

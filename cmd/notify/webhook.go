@@ -130,19 +130,17 @@ func (a *app) webhookLs() *cobra.Command {
 	var p page
 	return p.flags(&cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List webhooks", Args: cobra.NoArgs,
-		RunE: a.action(func(cmd *cobra.Command, _ []string) error {
-			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
-				r, err := admin.ListWebhooks(ctx, connect.NewRequest(&notifyv1.ListWebhooksRequest{After: p.after, Limit: p.limit}))
-				if err != nil {
-					return err
-				}
-				l := list{name: "webhooks", columns: []string{"group", "state", "url", "reason"}, next: r.Msg.GetNext()}
-				for _, w := range r.Msg.GetWebhooks() {
-					item := webhookItem(w)
-					l.add(item, item.Group, item.State, item.URL, item.Reason)
-				}
-				return a.print(l)
-			})
+		RunE: a.asking(func(ctx context.Context, admin notifyv1connect.AdminClient, _ []string) error {
+			r, err := admin.ListWebhooks(ctx, connect.NewRequest(&notifyv1.ListWebhooksRequest{After: p.after, Limit: p.limit}))
+			if err != nil {
+				return err
+			}
+			l := list{name: "webhooks", columns: []string{"group", "state", "url", "reason"}, next: r.Msg.GetNext()}
+			for _, w := range r.Msg.GetWebhooks() {
+				item := webhookItem(w)
+				l.add(item, item.Group, item.State, item.URL, item.Reason)
+			}
+			return a.print(l)
 		}),
 	})
 }
@@ -161,14 +159,12 @@ func (a *app) webhookShow() *cobra.Command {
 func (a *app) webhookOne(use, short string, call func(context.Context, notifyv1connect.AdminClient, string) (*notifyv1.Webhook, error)) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.ExactArgs(1),
-		RunE: a.action(func(cmd *cobra.Command, args []string) error {
-			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
-				w, err := call(ctx, admin, args[0])
-				if err != nil {
-					return err
-				}
-				return a.printWebhook(w, "")
-			})
+		RunE: a.asking(func(ctx context.Context, admin notifyv1connect.AdminClient, args []string) error {
+			w, err := call(ctx, admin, args[0])
+			if err != nil {
+				return err
+			}
+			return a.printWebhook(w, "")
 		}),
 	}
 }
@@ -199,13 +195,11 @@ func (a *app) webhookDisable() *cobra.Command {
 func (a *app) webhookRm() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm GROUP", Short: "Forget a webhook and its secrets; the messages wait", Args: cobra.ExactArgs(1),
-		RunE: a.action(func(cmd *cobra.Command, args []string) error {
-			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
-				if _, err := admin.RemoveWebhook(ctx, connect.NewRequest(&notifyv1.RemoveWebhookRequest{Group: args[0]})); err != nil {
-					return err
-				}
-				return a.printOne(map[string]any{"group": args[0], "removed": true}, "group", args[0], "webhook", "removed")
-			})
+		RunE: a.asking(func(ctx context.Context, admin notifyv1connect.AdminClient, args []string) error {
+			if _, err := admin.RemoveWebhook(ctx, connect.NewRequest(&notifyv1.RemoveWebhookRequest{Group: args[0]})); err != nil {
+				return err
+			}
+			return a.printOne(map[string]any{"group": args[0], "removed": true}, "group", args[0], "webhook", "removed")
 		}),
 	}
 }
