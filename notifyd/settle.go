@@ -59,10 +59,13 @@ func (o *owner) settleLoop(ctx context.Context) error {
 // wakeSettler calls the settler when a full batch is ready. The lock is held.
 func (o *owner) wakeSettler() {
 	ready := o.ledger.Ready(o.clock.now())
-	if ready+len(o.acks)+len(o.fails)+len(o.deads) >= settleBatch {
+	if ready+o.outcomes() >= settleBatch {
 		wake(o.settleWake)
 	}
 }
+
+// outcomes is how many rows of settled messages wait for the settler. The lock is held.
+func (o *owner) outcomes() int { return len(o.acks) + len(o.fails) + len(o.deads) }
 
 // settleReady settles until less than a full batch is left.
 func (o *owner) settleReady(ctx context.Context) error {
@@ -83,7 +86,7 @@ func (o *owner) settlement(most int) *store.Settlement {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	ready := o.ledger.Ready(o.clock.now())
-	if ready+len(o.acks)+len(o.fails)+len(o.deads) == 0 {
+	if ready+o.outcomes() == 0 {
 		return nil
 	}
 	s := &store.Settlement{Shard: o.no, Epoch: o.epoch, Plan: o.ledger.Plan(o.clock.now(), most)}
@@ -228,7 +231,7 @@ func (o *owner) park(flying []*flight) {
 func (o *owner) everything() *store.Settlement {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.ledger.Len()+len(o.acks)+len(o.fails)+len(o.deads) == 0 {
+	if o.ledger.Len()+o.outcomes() == 0 {
 		return nil
 	}
 	s := &store.Settlement{Shard: o.no, Epoch: o.epoch, Acks: o.acks, Fails: o.fails, Deads: o.deads,

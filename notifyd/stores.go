@@ -29,7 +29,7 @@ type storeList struct {
 
 func newStoreSet() *storeSet {
 	s := &storeSet{}
-	s.current.Store(&storeList{})
+	s.current.Store(&storeList{byID: map[uuid.UUID]*keeper{}})
 	return s
 }
 
@@ -58,9 +58,6 @@ func (s *storeSet) add(k *keeper) error {
 		return fmt.Errorf("stores %s and %s are the same store: remove one from the configuration", twin.st.Name, k.st.Name)
 	}
 	next := &storeList{keepers: append(slices.Clone(old.keepers), k), byID: maps.Clone(old.byID)}
-	if next.byID == nil {
-		next.byID = map[uuid.UUID]*keeper{}
-	}
 	next.byID[k.storeID] = k
 	s.current.Store(next)
 	return nil
