@@ -16,6 +16,7 @@ import (
 // records only, every partition from its oldest.
 type Reader struct {
 	t      testing.TB
+	kafka  string
 	client *kgo.Client
 	topics []string
 	next   map[place]int64 // behind what was read
@@ -50,7 +51,7 @@ func (s *Stage) Mirror(topics ...string) *Reader {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(client.Close)
-	return &Reader{t: s.t, client: client, topics: names, next: map[place]int64{}}
+	return &Reader{t: s.t, kafka: s.Kafka, client: client, topics: names, next: map[place]int64{}}
 }
 
 // Await reads until there are at least n records.
@@ -79,10 +80,17 @@ func (r *Reader) AwaitID(id string, limit time.Duration) {
 }
 
 // Rest reads what is committed now to its end. A topic that does not exist has nothing.
+//
+// The ends are asked for by a client of their own: the reader's takes what it has heard of
+// topics for true for a while, and so that one does not exist which has been made since.
 func (r *Reader) Rest() {
 	r.t.Helper()
-	admin := kadm.NewClient(r.client)
-	ends, err := admin.ListCommittedOffsets(r.t.Context(), r.topics...)
+	fresh, err := kgo.NewClient(kgo.SeedBrokers(r.kafka))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer fresh.Close()
+	ends, err := kadm.NewClient(fresh).ListCommittedOffsets(r.t.Context(), r.topics...)
 	if err != nil {
 		r.t.Fatalf("ends of %q: %v", r.topics, err)
 	}
