@@ -47,7 +47,8 @@ func listLimit(limit uint32) int {
 }
 
 func topicProto(t store.Topic) *notifyv1.Topic {
-	return &notifyv1.Topic{Name: t.Name, Mirrored: &t.Mirrored, CreatedAtUs: t.CreatedAt, CheckAfterMs: uint32(t.Settings.CheckAfter / 1000)}
+	return &notifyv1.Topic{Name: t.Name, Mirrored: &t.Mirrored, CreatedAtUs: t.CreatedAt, CheckAfterMs: uint32(t.Settings.CheckAfter / 1000),
+		Durability: durabilityProto(t.Settings.Durability)}
 }
 
 // fresh reads the registry in force for a listing.
@@ -68,8 +69,12 @@ func (b *Broker) CreateTopic(ctx context.Context, req *connect.Request[notifyv1.
 	if err != nil {
 		return nil, rpcError(err)
 	}
+	durability, err := b.durabilityOf(ctx, t.GetDurability())
+	if err != nil {
+		return nil, rpcError(err)
+	}
 	mirrored := t.Mirrored == nil || t.GetMirrored()
-	if err := b.main.st.CreateTopic(ctx, store.Topic{Name: t.GetName(), Mirrored: mirrored, Settings: store.TopicSettings{CheckAfter: after}}); err != nil {
+	if err := b.main.st.CreateTopic(ctx, store.Topic{Name: t.GetName(), Mirrored: mirrored, Settings: store.TopicSettings{CheckAfter: after, Durability: durability}}); err != nil {
 		return nil, rpcError(err)
 	}
 	v, err := b.fresh(ctx)

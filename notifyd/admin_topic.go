@@ -27,16 +27,67 @@ func checkAfterOf(ms uint32) (int64, error) {
 	return d.Microseconds(), nil
 }
 
+// durabilities are the settings by their names in the API.
+var durabilities = [...]struct {
+	proto notifyv1.Durability
+	store store.Durability
+}{
+	{notifyv1.Durability_DURABILITY_DURABLE, store.Durable},
+	{notifyv1.Durability_DURABILITY_REPLICATED, store.Replicated},
+}
+
+func durabilityProto(d store.Durability) notifyv1.Durability {
+	for _, x := range durabilities {
+		if x.store == d {
+			return x.proto
+		}
+	}
+	return notifyv1.Durability_DURABILITY_UNSPECIFIED // a newer program's
+}
+
+// durabilityOf reads a topic's durability, and refuses one that the store's server cannot give.
+func (b *Broker) durabilityOf(ctx context.Context, d notifyv1.Durability) (store.Durability, error) {
+	if d == notifyv1.Durability_DURABILITY_UNSPECIFIED {
+		d = notifyv1.Durability_DURABILITY_DURABLE
+	}
+	for _, x := range durabilities {
+		if x.proto != d {
+			continue
+		}
+		var err error
+		if x.store == store.Replicated {
+			err = b.main.st.CanReplicate(ctx)
+		}
+		if errors.Is(err, store.ErrNoSemiSync) {
+			err = &message.FieldError{Field: "durability", Rule: err.Error()}
+		}
+		return x.store, err
+	}
+	return "", &message.FieldError{Field: "durability", Rule: "want DURABILITY_DURABLE or DURABILITY_REPLICATED"}
+}
+
 // UpdateTopic implements the API.
 func (b *Broker) UpdateTopic(ctx context.Context, req *connect.Request[notifyv1.UpdateTopicRequest]) (*connect.Response[notifyv1.UpdateTopicResponse], error) {
-	if req.Msg.CheckAfterMs == nil {
-		return nil, rpcError(&message.FieldError{Field: "check_after_ms", Rule: "missing; it is all that can be changed"})
+	if req.Msg.CheckAfterMs == nil && req.Msg.Durability == nil {
+		return nil, rpcError(&message.FieldError{Field: "check_after_ms", Rule: "missing, and durability too; nothing else can be changed"})
 	}
 	after, err := checkAfterOf(req.Msg.GetCheckAfterMs())
 	if err != nil {
 		return nil, rpcError(err)
 	}
-	err = b.main.st.SetTopic(ctx, req.Msg.GetName(), func(s *store.TopicSettings) { s.CheckAfter = after })
+	durability, err := b.durabilityOf(ctx, req.Msg.GetDurability())
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	err = b.main.st.SetTopic(ctx, req.Msg.GetName(), func(s *store.TopicSettings) error {
+		if req.Msg.CheckAfterMs != nil {
+			s.CheckAfter = after
+		}
+		if req.Msg.Durability != nil {
+			s.Durability = durability
+		}
+		return nil
+	})
 	if errors.Is(err, store.ErrNoTopic) {
 		return nil, rpcError(unknownTopic(req.Msg.GetName()))
 	}

@@ -26,6 +26,8 @@ type publish struct {
 	size int
 	line *line // nil: on its own
 
+	replicated bool // its answer needs a replica, as far as its topic is known; the inserter's
+
 	release func() // gives memory and route back; may be nil
 
 	done chan struct{} // closed when the rest is set

@@ -28,6 +28,8 @@
 // subscription.go says what a subscription may be, and how two definitions differ (declared by
 // admin_subscription.go); deadlines.go ends the ack waits, which differ from one to the other.
 //
+// replicated.go keeps what a replicated topic promises: an answer only when a replica of the store has the message.
+//
 // Two other ways lead to the same INSERT. A half message (half.go) is prepared, then committed or
 // rolled back; one that nobody decides is asked about (check.go) over the streams of its
 // producer group (producers.go, checkback.go) or at a URL (callback.go), later each time (checkdelay.go). An outbox row is

@@ -71,10 +71,13 @@ func (d *doubt) resolve(present map[shard.Pos]uuid.UUID) {
 	}
 	var failed []*publish
 	for _, p := range d.batch {
-		if m := p.item.Msg; m != nil && there[m.ID] {
-			p.stored(m.ID, false)
-		} else {
+		switch m := p.item.Msg; {
+		case m == nil || !there[m.ID]:
 			failed = append(failed, p)
+		case p.replicated:
+			p.fail(replicaUnsure(d.cause))
+		default:
+			p.stored(m.ID, false)
 		}
 	}
 	failBatch(failed, shardMoved())

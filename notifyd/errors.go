@@ -105,7 +105,10 @@ func rpcError(err error) *connect.Error {
 
 // halfProblem explains why a half was not decided or prepared.
 func halfProblem(err error) *apiError {
+	var api *apiError
 	switch {
+	case errors.As(err, &api):
+		return api
 	case errors.Is(err, store.ErrUnknownHalf):
 		return newError(notifyv1.Reason_REASON_UNKNOWN_HALF, "%s: it was never prepared, or it was decided more than 24 h ago", err)
 	case errors.Is(err, store.ErrDecidedOtherwise):

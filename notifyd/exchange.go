@@ -20,6 +20,7 @@ type view struct {
 	filters    map[string]*filter.Filter // by expression
 	policies   map[subscriptionKey]policy
 	broadcasts bool   // some subscription does
+	replicates bool   // some topic is replicated
 	standard   policy // of rows whose subscription is gone
 }
 
@@ -69,6 +70,9 @@ func newViewer(c *core) *viewer {
 // everything through: an unwanted message can be thrown away, a missing one cannot be found.
 func (w *viewer) view(r *store.Registry, before *view) *view {
 	v := &view{Registry: r, filters: map[string]*filter.Filter{}, audiences: map[string]*audience{}, policies: map[subscriptionKey]policy{}, standard: w.standard}
+	for _, t := range r.Topics {
+		v.replicates = v.replicates || t.Settings.Durability == store.Replicated
+	}
 	for _, s := range r.Subscriptions {
 		v.policies[subscriptionKey{s.Topic, s.GroupID}] = w.standard.with(s.Settings)
 		to := v.audiences[s.Topic]

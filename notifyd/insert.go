@@ -86,6 +86,13 @@ func (o *owner) begin(rows int) (shard.Pos, error) {
 
 // insert stores one batch and answers it. Its error ends the ownership.
 func (o *owner) insert(ctx context.Context, batch []*publish) error {
+	replicas, batch, err := o.guarantee(ctx, batch)
+	if err != nil {
+		return o.insertFailed(batch, err, 0, 0)
+	}
+	if len(batch) == 0 {
+		return nil
+	}
 	items := make([]store.Item, len(batch))
 	for i, p := range batch {
 		items[i] = p.item
@@ -98,6 +105,7 @@ func (o *owner) insert(ctx context.Context, batch []*publish) error {
 			rows = n
 			return first, err
 		}}
+	replicas.prepare(o, in)
 	var verdicts []store.Verdict
 	fence, err := o.try(ctx, func(ctx context.Context) (fence store.Fence, err error) {
 		first, rows, in.Batch = 0, 0, store.NewBatch()
@@ -114,7 +122,7 @@ func (o *owner) insert(ctx context.Context, batch []*publish) error {
 		}
 	}
 	taken := o.committed(fence, stored)
-	o.answer(batch, items, verdicts)
+	o.answer(batch, items, verdicts, replicas, replicas.doubt(ctx, o.inserts))
 	o.exchanged(ctx, fence, taken)
 	return nil
 }
@@ -165,7 +173,8 @@ func (o *owner) exchanged(ctx context.Context, fence store.Fence, t taken) {
 	}
 }
 
-func (o *owner) answer(batch []*publish, items []store.Item, verdicts []store.Verdict) {
+// answer gives each publish its outcome. unsure says why a replica may not have those that need one, nil: it has.
+func (o *owner) answer(batch []*publish, items []store.Item, verdicts []store.Verdict, replicas *guarantee, unsure error) {
 	for i, p := range batch {
 		v := verdicts[i]
 		if d := p.item.Decide; d != nil && v.Problem == nil && !v.Repeated {
@@ -176,6 +185,8 @@ func (o *owner) answer(batch []*publish, items []store.Item, verdicts []store.Ve
 			p.fail(halfProblem(v.Problem))
 		case v.Conflict:
 			p.fail(conflict(p, v.First))
+		case unsure != nil && replicas.needs(items[i].Msg, p.item.Decide):
+			p.fail(replicaUnsure(unsure))
 		case v.Pos != 0:
 			m := items[i].Msg
 			o.metrics.published.WithLabelValues(m.Topic, p.kind()).Inc()

@@ -43,6 +43,7 @@ func (o *owner) relayLoop(ctx context.Context) error {
 	t := time.NewTimer(relayPoll)
 	defer t.Stop()
 	var cursor int64
+	var room waitingRoom
 	swept, busy := time.Time{}, time.Time{}
 	for {
 		select {
@@ -56,7 +57,7 @@ func (o *owner) relayLoop(ctx context.Context) error {
 		if now.Sub(swept) >= relaySweep {
 			cursor, swept = 0, now
 		}
-		n, err := o.relayOnce(ctx, &cursor)
+		n, err := o.relayOnce(ctx, &cursor, &room)
 		switch {
 		case err == nil:
 			o.relayTrouble.off()
@@ -81,8 +82,8 @@ func (o *owner) relayLoop(ctx context.Context) error {
 }
 
 // relayOnce relays what is to be read now, and returns how many rows it read.
-func (o *owner) relayOnce(ctx context.Context, cursor *int64) (int, error) {
-	rows, err := o.st.OutboxRows(ctx, *cursor, maxBatchRows)
+func (o *owner) relayOnce(ctx context.Context, cursor *int64, room *waitingRoom) (int, error) {
+	rows, err := o.st.OutboxRows(ctx, *cursor, maxBatchRows, room.open(time.Now())...)
 	if err != nil || len(rows) == 0 {
 		return 0, err
 	}
@@ -91,7 +92,7 @@ func (o *owner) relayOnce(ctx context.Context, cursor *int64) (int, error) {
 	var unjudged error
 	bytes := 0
 	for _, r := range rows {
-		reason, err := o.judge(ctx, &r)
+		reason, err := o.judge(ctx, &r, room)
 		if err != nil { // it stays, and holds no other up
 			unjudged = err
 			continue
@@ -117,8 +118,8 @@ func (o *owner) relayOnce(ctx context.Context, cursor *int64) (int, error) {
 	return len(rows), errors.Join(o.relay(ctx, good), unjudged)
 }
 
-// judge returns the reason why a row cannot be a message, or nil.
-func (o *owner) judge(ctx context.Context, r *store.OutboxRow) (reason, err error) {
+// judge returns the reason why a row cannot be a message, or nil. A row for which it returns an error stays.
+func (o *owner) judge(ctx context.Context, r *store.OutboxRow, room *waitingRoom) (reason, err error) {
 	if r.Problem != nil {
 		return r.Problem, nil
 	}
@@ -139,6 +140,9 @@ func (o *owner) judge(ctx context.Context, r *store.OutboxRow) (reason, err erro
 	r.Msg.Mirrored = topic.Mirrored
 	if _, here := o.registry.load().Topics[r.Msg.Topic]; err == nil && !here {
 		err = o.readRegistry(ctx) // declared, and not yet in force in this store
+	}
+	if err == nil {
+		err = room.hold(ctx, o, topic)
 	}
 	return nil, err
 }

@@ -160,7 +160,7 @@ func (f *fakeBroker) ListBrokers(context.Context, *connect.Request[notifyv1.List
 func (f *fakeBroker) ListTopics(_ context.Context, r *connect.Request[notifyv1.ListTopicsRequest]) (*connect.Response[notifyv1.ListTopicsResponse], error) {
 	no := false
 	return connect.NewResponse(&notifyv1.ListTopicsResponse{Next: f.next, Topics: []*notifyv1.Topic{
-		{Name: r.Msg.GetAfter() + "a", CreatedAtUs: 1}, {Name: "b", Mirrored: &no},
+		{Name: r.Msg.GetAfter() + "a", CreatedAtUs: 1}, {Name: "b", Mirrored: &no, Durability: notifyv1.Durability_DURABILITY_REPLICATED},
 	}}), nil
 }
 
@@ -295,7 +295,7 @@ func (f *fakeBroker) CheckHalf(_ context.Context, r *connect.Request[notifyv1.Ch
 }
 
 func (f *fakeBroker) UpdateTopic(_ context.Context, r *connect.Request[notifyv1.UpdateTopicRequest]) (*connect.Response[notifyv1.UpdateTopicResponse], error) {
-	return connect.NewResponse(&notifyv1.UpdateTopicResponse{Topic: &notifyv1.Topic{Name: r.Msg.GetName(), CheckAfterMs: r.Msg.GetCheckAfterMs()}}), nil
+	return connect.NewResponse(&notifyv1.UpdateTopicResponse{Topic: &notifyv1.Topic{Name: r.Msg.GetName(), CheckAfterMs: r.Msg.GetCheckAfterMs(), Durability: r.Msg.GetDurability()}}), nil
 }
 
 func rejected() *notifyv1.Rejected {

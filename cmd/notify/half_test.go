@@ -19,13 +19,16 @@ func TestAHalfIsShownWithWhyItWaitsAndAskedAboutByHand(t *testing.T) {
 	b.notify(t, "", "half", "check", "id-1").want(t, 0, "id\tid-1\nwas parked\ttrue\nwhy\tthe next check is due\n")
 }
 
-func TestATopicsCheckDelayIsSetByCreateAndSet(t *testing.T) {
+func TestATopicsSettingsAreSetByCreateAndSet(t *testing.T) {
 	b := startBroker(t)
-	b.notify(t, "", "topic", "create", "t", "--check-after", "5m").want(t, 0, "topic\tt\nmirrored\ttrue\ncheck after\t5m0s\n")
-	b.notify(t, "", "topic", "set", "t", "check_after=90s").want(t, 0, "topic\tt\nmirrored\ttrue\ncheck after\t1m30s\n")
-	b.notify(t, "", "topic", "set", "t", "check_after=0s", "-o", "jsonl").want(t, 0, `{"name":"t","mirrored":true}`+"\n")
+	b.notify(t, "", "topic", "create", "t", "--check-after", "5m").want(t, 0, "topic\tt\nmirrored\ttrue\ndurability\tdurable\ncheck after\t5m0s\n")
+	b.notify(t, "", "topic", "set", "t", "check_after=90s").want(t, 0, "topic\tt\nmirrored\ttrue\ndurability\tdurable\ncheck after\t1m30s\n")
+	b.notify(t, "", "topic", "set", "t", "check_after=0s", "-o", "jsonl").want(t, 0, `{"name":"t","mirrored":true,"durability":"durable"}`+"\n")
+	b.notify(t, "", "topic", "set", "t", "durability=replicated").want(t, 0, "topic\tt\nmirrored\ttrue\ndurability\treplicated\n")
 	for args, want := range map[string]string{
-		"check_after":     "want check_after=DURATION",
+		"durability=big":  `durability "big": want durable or replicated`,
+		"durability":      `durability "": want durable or replicated`,
+		"check_after":     "not a duration",
 		"colour=red":      "want check_after=DURATION",
 		"check_after=5":   "not a duration",
 		"check_after=-5s": "want whole milliseconds",

@@ -21,13 +21,13 @@ func TestMain(m *testing.M) {
 
 func TestListsAreTabSeparatedAwayFromATerminalAndWholeInJSON(t *testing.T) {
 	b := startBroker(t)
-	b.notify(t, "", "topic", "ls").want(t, 0, "a\ttrue\t1970-01-01T00:00:00Z\nb\tfalse\t-\n")
-	b.notify(t, "", "topic", "ls", "-o", "jsonl").want(t, 0, `{"name":"a","mirrored":true,"created_at":"1970-01-01T00:00:00.000001Z"}`+"\n"+`{"name":"b","mirrored":false}`+"\n")
+	b.notify(t, "", "topic", "ls").want(t, 0, "a\ttrue\tdurable\t1970-01-01T00:00:00Z\nb\tfalse\treplicated\t-\n")
+	b.notify(t, "", "topic", "ls", "-o", "jsonl").want(t, 0, `{"name":"a","mirrored":true,"created_at":"1970-01-01T00:00:00.000001Z","durability":"durable"}`+"\n"+`{"name":"b","mirrored":false,"durability":"replicated"}`+"\n")
 	b.notify(t, "", "group", "ls").want(t, 0, "g\ta,b\t0\t3\t10000+\n")
 	b.notify(t, "", "sub", "ls").want(t, 0, "g\tt\tcluster\t-\t\n")
-	b.notify(t, "", "topic", "show", "t").want(t, 0, "topic\tt\nmirrored\ttrue\ncreated\t-\ngroup\tg\n")
+	b.notify(t, "", "topic", "show", "t").want(t, 0, "topic\tt\nmirrored\ttrue\ndurability\tdurable\ncreated\t-\ngroup\tg\n")
 	b.notify(t, "", "group", "show", "g").want(t, 0, "group\tg\nstate\tserved\ntopics\t\nin flight\t0\npending\t0\ncreated\t-\ninstance\ti at p, 0 of 5 in flight\n")
-	b.notify(t, "", "topic", "create", "t", "--no-mirror").want(t, 0, "topic\tt\nmirrored\tfalse\n")
+	b.notify(t, "", "topic", "create", "t", "--no-mirror", "--durability", "replicated").want(t, 0, "topic\tt\nmirrored\tfalse\ndurability\treplicated\n")
 	b.notify(t, "", "sub", "add", "--group", "g", "--topic", "t").want(t, 0, "group\tg\ntopic\tt\nmode\tcluster\nversion\t1\ngroup created\ttrue\n")
 }
 

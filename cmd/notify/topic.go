@@ -22,12 +22,14 @@ type topicJSON struct {
 	Mirrored  bool       `json:"mirrored"`
 	CreatedAt *time.Time `json:"created_at,omitempty"`
 	// CheckAfter is a duration such as 30s, empty for the broker's setting.
-	CheckAfter string   `json:"check_after,omitempty"`
+	CheckAfter string `json:"check_after,omitempty"`
+	// Durability is durable or replicated.
+	Durability string   `json:"durability"`
 	Groups     []string `json:"groups,omitempty"`
 }
 
 func topicItem(t *notifyv1.Topic) topicJSON {
-	item := topicJSON{Name: t.GetName(), Mirrored: t.Mirrored == nil || t.GetMirrored(), CreatedAt: timeOrNil(t.GetCreatedAtUs())}
+	item := topicJSON{Name: t.GetName(), Mirrored: t.Mirrored == nil || t.GetMirrored(), CreatedAt: timeOrNil(t.GetCreatedAtUs()), Durability: durabilityText(t.GetDurability())}
 	if ms := t.GetCheckAfterMs(); ms > 0 {
 		item.CheckAfter = (time.Duration(ms) * time.Millisecond).String()
 	}
@@ -36,11 +38,30 @@ func topicItem(t *notifyv1.Topic) topicJSON {
 
 // topicPairs are a topic's lines of text.
 func topicPairs(item topicJSON) []string {
-	pairs := []string{"topic", item.Name, "mirrored", strconv.FormatBool(item.Mirrored)}
+	pairs := []string{"topic", item.Name, "mirrored", strconv.FormatBool(item.Mirrored), "durability", item.Durability}
 	if item.CheckAfter != "" {
 		pairs = append(pairs, "check after", item.CheckAfter)
 	}
 	return pairs
+}
+
+// durabilityText is a topic's durability in one word; a broker that says nothing has durable topics only.
+func durabilityText(d notifyv1.Durability) string {
+	if d == notifyv1.Durability_DURABILITY_UNSPECIFIED {
+		d = notifyv1.Durability_DURABILITY_DURABLE
+	}
+	return strings.ToLower(strings.TrimPrefix(d.String(), durabilityPrefix))
+}
+
+const durabilityPrefix = "DURABILITY_"
+
+// durabilityOf reads such a word.
+func durabilityOf(text string) (notifyv1.Durability, error) {
+	d := notifyv1.Durability(notifyv1.Durability_value[durabilityPrefix+strings.ToUpper(text)])
+	if d == notifyv1.Durability_DURABILITY_UNSPECIFIED || durabilityText(d) != text {
+		return d, usageError(fmt.Errorf("durability %q: want durable or replicated", text))
+	}
+	return d, nil
 }
 
 func timeOrNil(us int64) *time.Time {
@@ -76,10 +97,10 @@ func (a *app) topicLs() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			l := list{name: "topics", columns: []string{"topic", "mirrored", "created"}, next: r.Msg.GetNext()}
+			l := list{name: "topics", columns: []string{"topic", "mirrored", "durability", "created"}, next: r.Msg.GetNext()}
 			for _, t := range r.Msg.GetTopics() {
 				item := topicItem(t)
-				l.add(item, item.Name, strconv.FormatBool(item.Mirrored), micros(t.GetCreatedAtUs()))
+				l.add(item, item.Name, strconv.FormatBool(item.Mirrored), item.Durability, micros(t.GetCreatedAtUs()))
 			}
 			return a.print(l)
 		}),
@@ -108,6 +129,7 @@ func (a *app) topicShow() *cobra.Command {
 func (a *app) topicCreate() *cobra.Command {
 	var noMirror bool
 	var checkAfter time.Duration
+	var durability string
 	cmd := &cobra.Command{
 		Use: "create TOPIC", Short: "Create a topic", Args: cobra.ExactArgs(1),
 		RunE: a.action(func(cmd *cobra.Command, args []string) error {
@@ -115,10 +137,14 @@ func (a *app) topicCreate() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			d, err := durabilityOf(durability)
+			if err != nil {
+				return err
+			}
 			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
 				mirrored := !noMirror
 				r, err := admin.CreateTopic(ctx, connect.NewRequest(&notifyv1.CreateTopicRequest{
-					Topic: &notifyv1.Topic{Name: args[0], Mirrored: &mirrored, CheckAfterMs: ms}}))
+					Topic: &notifyv1.Topic{Name: args[0], Mirrored: &mirrored, CheckAfterMs: ms, Durability: d}}))
 				if err != nil {
 					return err
 				}
@@ -129,6 +155,7 @@ func (a *app) topicCreate() *cobra.Command {
 		}),
 	}
 	cmd.Flags().DurationVar(&checkAfter, "check-after", 0, "when a half that nobody decided is asked about first (0: the broker's check_after)")
+	cmd.Flags().StringVar(&durability, "durability", "durable", "when a publish is acknowledged: durable (stored), or replicated (a replica of the store has it too)")
 	cmd.Flags().BoolVar(&noMirror, "no-mirror", false, "let the mirror pass its messages over")
 	return cmd
 }
@@ -144,22 +171,16 @@ func milliseconds(what string, d time.Duration) (uint32, error) {
 
 func (a *app) topicSet() *cobra.Command {
 	return &cobra.Command{
-		Use: "set TOPIC check_after=DURATION", Short: "Change a setting of a topic; check_after=0 is the broker's setting again", Args: cobra.ExactArgs(2),
+		Use: "set TOPIC SETTING=VALUE", Short: "Change a setting of a topic: check_after (0 is the broker's again) or durability", Args: cobra.ExactArgs(2),
+		Example: "  notify topic set orders check_after=5m\n  notify topic set orders durability=replicated",
 		RunE: a.action(func(cmd *cobra.Command, args []string) error {
-			name, value, ok := strings.Cut(args[1], "=")
-			if !ok || name != "check_after" {
-				return usageError(fmt.Errorf("%q: want check_after=DURATION, such as check_after=5m", args[1]))
-			}
-			d, err := time.ParseDuration(value)
-			if err != nil {
-				return usageError(fmt.Errorf("check_after=%s: not a duration: write a number and ms, s, m or h, such as 5m", value))
-			}
-			ms, err := milliseconds("check_after", d)
+			req, err := topicSetting(args[1])
 			if err != nil {
 				return err
 			}
+			req.Name = args[0]
 			return a.admin(cmd, func(ctx context.Context, admin notifyv1connect.AdminClient) error {
-				r, err := admin.UpdateTopic(ctx, connect.NewRequest(&notifyv1.UpdateTopicRequest{Name: args[0], CheckAfterMs: &ms}))
+				r, err := admin.UpdateTopic(ctx, connect.NewRequest(req))
 				if err != nil {
 					return err
 				}
@@ -169,6 +190,23 @@ func (a *app) topicSet() *cobra.Command {
 			})
 		}),
 	}
+}
+
+// topicSetting reads SETTING=VALUE.
+func topicSetting(text string) (*notifyv1.UpdateTopicRequest, error) {
+	switch name, value, _ := strings.Cut(text, "="); name {
+	case "check_after":
+		d, err := time.ParseDuration(value)
+		if err != nil {
+			return nil, usageError(fmt.Errorf("check_after=%s: not a duration: write a number and ms, s, m or h, such as 5m", value))
+		}
+		ms, err := milliseconds("check_after", d)
+		return &notifyv1.UpdateTopicRequest{CheckAfterMs: &ms}, err
+	case "durability":
+		d, err := durabilityOf(value)
+		return &notifyv1.UpdateTopicRequest{Durability: &d}, err
+	}
+	return nil, usageError(fmt.Errorf("%q: want check_after=DURATION, such as check_after=5m, or durability=durable or replicated", text))
 }
 
 // sayAway tells where a change is not in force yet.

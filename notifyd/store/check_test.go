@@ -171,19 +171,19 @@ func TestASettingOfANewerProgramStaysWhenAnotherIsChanged(t *testing.T) {
 		t.Errorf("created with 7, read %d", got)
 	}
 	s.exec(t, `UPDATE registry_topic SET settings = '{"later":{"a":1},"check_after_us":7}'`)
-	if err := s.SetTopic(t.Context(), "t", func(x *TopicSettings) { x.CheckAfter = 8 }); err != nil {
+	if err := s.SetTopic(t.Context(), "t", func(x *TopicSettings) error { x.CheckAfter = 8; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if got := topic().Settings.CheckAfter; got != 8 {
 		t.Errorf("set to 8, read %d", got)
 	}
-	if err := s.SetTopic(t.Context(), "t", func(x *TopicSettings) { x.CheckAfter = 0 }); err != nil {
+	if err := s.SetTopic(t.Context(), "t", func(x *TopicSettings) error { x.CheckAfter = 0; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if n := s.one(t, `SELECT COUNT(*) FROM registry_topic WHERE settings = '{"later":{"a":1}}'`); n != 1 {
 		t.Error("the newer program's setting is gone, or the cleared one stays")
 	}
-	if err := s.SetTopic(t.Context(), "none", func(*TopicSettings) {}); !errors.Is(err, ErrNoTopic) {
+	if err := s.SetTopic(t.Context(), "none", func(*TopicSettings) error { return nil }); !errors.Is(err, ErrNoTopic) {
 		t.Errorf("a topic that is not declared: %v", err)
 	}
 }

@@ -159,8 +159,8 @@ func (w *Writer) readDecisions(ctx context.Context, ids []uuid.UUID, h *halves) 
 }
 
 // decide gives the verdict of one decision, in the order of the batch. commits is true when the item
-// becomes a message, whose content is then in it.
-func (h *halves) decide(it *Item, now int64) (v Verdict, commits bool) {
+// becomes a message, which admit lets it, and whose content is then in it.
+func (h *halves) decide(it *Item, now int64, admit func(*message.Message) error) (v Verdict, commits bool) {
 	d := it.Decide
 	row, found := h.rows[d.ID][d.Shard]
 	taken := h.decided[d.ID]
@@ -177,6 +177,11 @@ func (h *halves) decide(it *Item, now int64) (v Verdict, commits bool) {
 		return Verdict{Problem: fmt.Errorf("%w: %s", ErrDecidedOtherwise, taken)}, false
 	case taken != Undecided:
 		return Verdict{First: d.ID, Repeated: true}, false
+	}
+	if d.Decision == Committed && admit != nil {
+		if err := admit(row.msg); err != nil {
+			return Verdict{Problem: err}, false
+		}
 	}
 	h.drop(d)
 	h.decisions = append(h.decisions, d.ID[:], d.Decision, now)

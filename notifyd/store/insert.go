@@ -41,7 +41,7 @@ type Verdict struct {
 	Repeated bool
 	// Conflict: the key, or the half's id, was stored with another content.
 	Conflict bool
-	// Problem is ErrUnknownHalf, ErrDecidedOtherwise or ErrNotYours.
+	// Problem is ErrUnknownHalf, ErrDecidedOtherwise, ErrNotYours or the error of Insert.Admit.
 	Problem error
 }
 
@@ -54,6 +54,12 @@ type Insert struct {
 	Batch int64
 	// Window is how long an idempotency key is kept, microseconds.
 	Window int64
+	// Admit is asked about each half that would become a message; its error is the Problem of
+	// that decision, and leaves the half as it is. nil admits all.
+	Admit func(*message.Message) error
+	// Mark makes a transaction that would only answer repeats write something. Replicas acknowledge by
+	// place in the binlog, so the acknowledgement of that covers what is repeated.
+	Mark bool
 	// Begin gives the first of n positions, once, when n is known; not called for none.
 	Begin func(n int) (shard.Pos, error)
 }
@@ -86,7 +92,7 @@ func (w *Writer) insertMixed(ctx context.Context, in *Insert, f Fence, verdicts 
 		commits := false
 		switch {
 		case it.Decide != nil:
-			verdicts[i], commits = h.decide(it, f.Now)
+			verdicts[i], commits = h.decide(it, f.Now, in.Admit)
 		case it.Prepare != nil:
 			verdicts[i], err = h.prepare(in.Shard, it, f.Now)
 		}
@@ -99,6 +105,9 @@ func (w *Writer) insertMixed(ctx context.Context, in *Insert, f Fence, verdicts 
 	}
 	var s statements
 	h.add(&s, in.Shard)
+	if in.Mark && slices.ContainsFunc(verdicts, func(v Verdict) bool { return v.Repeated }) {
+		s.addMark(in.Batch, f.Now)
+	}
 	if len(fresh) > 0 {
 		slices.Sort(fresh)
 		first, err := in.Begin(len(fresh))
@@ -166,6 +175,12 @@ func (s *statements) addRows(in *Insert, items []int, first shard.Pos, bornAt st
 		s.add("INSERT INTO "+schema.Pending(in.Shard)+" (pos, group_id, next_at, attempts, last_error) VALUES "+tuples(len(delayed)/5, 5), delayed...)
 	}
 	return nil
+}
+
+// addMark adds a row that means nothing: an idempotency key of no topic whose window is over.
+func (s *statements) addMark(batch, now int64) {
+	s.add("INSERT INTO dedup (topic, idempotency_key, id, body_hash, batch, expires_at) VALUES "+tuples(1, 6),
+		"", strconv.FormatInt(batch, 16), uuid.Nil[:], make([]byte, message.HashSize), batch, now)
 }
 
 // content is what the columns headers and body hold: a JSON object of strings with sorted

@@ -25,10 +25,17 @@ type OutboxRow struct {
 	Problem error
 }
 
-// OutboxRows reads committed rows behind a seq, by seq: at most most of them and about
+// OutboxRows reads committed rows behind a seq, but those of some topics, by seq: at most most of them and about
 // 8 MiB. It waits for no lock: writers hold their transactions open as long as they like.
-func (s *Store) OutboxRows(ctx context.Context, after int64, most int) ([]OutboxRow, error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT seq, id, topic, msg_key, headers, body FROM outbox WHERE seq > ? ORDER BY seq LIMIT ?", after, most)
+func (s *Store) OutboxRows(ctx context.Context, after int64, most int, but ...string) ([]OutboxRow, error) {
+	where, args := "seq > ?", []any{after}
+	if len(but) > 0 {
+		where += " AND topic NOT IN " + tuples(1, len(but))
+		for _, topic := range but {
+			args = append(args, topic)
+		}
+	}
+	rows, err := s.db.QueryContext(ctx, "SELECT seq, id, topic, msg_key, headers, body FROM outbox WHERE "+where+" ORDER BY seq LIMIT ?", append(args, most)...)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: %w", err)
 	}

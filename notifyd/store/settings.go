@@ -14,7 +14,19 @@ import (
 type TopicSettings struct {
 	// CheckAfter is when a half of the topic that nobody decided is asked about first, microseconds.
 	CheckAfter int64 `json:"check_after_us"`
+	// Durability is when a publish is acknowledged; empty: once it is stored.
+	Durability Durability `json:"durability"`
 }
+
+// A Durability says when a publish of a topic is acknowledged.
+type Durability string
+
+const (
+	// Durable is the zero value: when it is stored.
+	Durable Durability = ""
+	// Replicated: when it is stored and a replica of the store has it too.
+	Replicated Durability = "replicated"
+)
 
 // readSettings reads a settings column into what a pointer points to. A field that this program does not
 // know is passed over.
@@ -53,8 +65,9 @@ func mergeSettings(column []byte, settings any) ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// SetTopic changes a topic's settings, or returns ErrNoTopic. change is given those in force.
-func (s *Store) SetTopic(ctx context.Context, name string, change func(*TopicSettings)) error {
+// SetTopic changes a topic's settings, or returns ErrNoTopic. change is given those in force, and
+// its error changes nothing.
+func (s *Store) SetTopic(ctx context.Context, name string, change func(*TopicSettings) error) error {
 	return s.change(ctx, func(ctx context.Context, tx *sql.Tx, _ int64) error {
 		var column []byte
 		err := tx.QueryRowContext(ctx, "SELECT settings FROM registry_topic WHERE name = ?", name).Scan(&column)
@@ -66,7 +79,9 @@ func (s *Store) SetTopic(ctx context.Context, name string, change func(*TopicSet
 			err = readSettings(column, &settings)
 		}
 		if err == nil {
-			change(&settings)
+			err = change(&settings)
+		}
+		if err == nil {
 			column, err = mergeSettings(column, settings)
 		}
 		if err == nil {

@@ -83,6 +83,60 @@ func (Decision) EnumDescriptor() ([]byte, []int) {
 	return file_notify_v1_notify_proto_rawDescGZIP(), []int{0}
 }
 
+// When a publish of a topic is acknowledged.
+type Durability int32
+
+const (
+	Durability_DURABILITY_UNSPECIFIED Durability = 0
+	// When the store has it.
+	Durability_DURABILITY_DURABLE Durability = 1
+	// When a semi-synchronous replica of the store has it too. While none acknowledges, publish, prepare and
+	// commit get REASON_STORE_AWAY and nothing is stored, and outbox rows wait; when it stops meanwhile the
+	// answer is REASON_RESULT_UNKNOWN. The store's server needs semi-synchronous replication switched on.
+	Durability_DURABILITY_REPLICATED Durability = 2
+)
+
+// Enum value maps for Durability.
+var (
+	Durability_name = map[int32]string{
+		0: "DURABILITY_UNSPECIFIED",
+		1: "DURABILITY_DURABLE",
+		2: "DURABILITY_REPLICATED",
+	}
+	Durability_value = map[string]int32{
+		"DURABILITY_UNSPECIFIED": 0,
+		"DURABILITY_DURABLE":     1,
+		"DURABILITY_REPLICATED":  2,
+	}
+)
+
+func (x Durability) Enum() *Durability {
+	p := new(Durability)
+	*p = x
+	return p
+}
+
+func (x Durability) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Durability) Descriptor() protoreflect.EnumDescriptor {
+	return file_notify_v1_notify_proto_enumTypes[1].Descriptor()
+}
+
+func (Durability) Type() protoreflect.EnumType {
+	return &file_notify_v1_notify_proto_enumTypes[1]
+}
+
+func (x Durability) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Durability.Descriptor instead.
+func (Durability) EnumDescriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{1}
+}
+
 type Mode int32
 
 const (
@@ -120,11 +174,11 @@ func (x Mode) String() string {
 }
 
 func (Mode) Descriptor() protoreflect.EnumDescriptor {
-	return file_notify_v1_notify_proto_enumTypes[1].Descriptor()
+	return file_notify_v1_notify_proto_enumTypes[2].Descriptor()
 }
 
 func (Mode) Type() protoreflect.EnumType {
-	return &file_notify_v1_notify_proto_enumTypes[1]
+	return &file_notify_v1_notify_proto_enumTypes[2]
 }
 
 func (x Mode) Number() protoreflect.EnumNumber {
@@ -133,7 +187,7 @@ func (x Mode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Mode.Descriptor instead.
 func (Mode) EnumDescriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{1}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{2}
 }
 
 type Reason int32
@@ -149,11 +203,13 @@ const (
 	Reason_REASON_UNKNOWN_GROUP Reason = 4
 	// The broker's publish memory is full; nothing was stored. Retryable.
 	Reason_REASON_OVERLOADED Reason = 5
-	// COMMIT was sent and its outcome could not be learned: the message may be stored.
+	// COMMIT was sent and its outcome could not be learned: the message may be stored. Or it is stored, the
+	// topic is replicated, and a replica may not have it.
 	Reason_REASON_RESULT_UNKNOWN Reason = 6
 	// The idempotency key was used with another content; nothing was stored.
 	Reason_REASON_CONFLICT Reason = 7
-	// The store cannot be reached; nothing was stored. Retryable.
+	// The store cannot be reached, or no replica of it acknowledges and the topic is replicated; nothing was
+	// stored. Retryable.
 	Reason_REASON_STORE_AWAY Reason = 8
 	// An earlier message of the stream failed; nothing was stored. Retryable.
 	Reason_REASON_BEHIND_FAILURE Reason = 9
@@ -231,11 +287,11 @@ func (x Reason) String() string {
 }
 
 func (Reason) Descriptor() protoreflect.EnumDescriptor {
-	return file_notify_v1_notify_proto_enumTypes[2].Descriptor()
+	return file_notify_v1_notify_proto_enumTypes[3].Descriptor()
 }
 
 func (Reason) Type() protoreflect.EnumType {
-	return &file_notify_v1_notify_proto_enumTypes[2]
+	return &file_notify_v1_notify_proto_enumTypes[3]
 }
 
 func (x Reason) Number() protoreflect.EnumNumber {
@@ -244,7 +300,7 @@ func (x Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Reason.Descriptor instead.
 func (Reason) EnumDescriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{2}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{3}
 }
 
 // Message is what a producer publishes and a consumer receives.
@@ -1706,7 +1762,9 @@ type Topic struct {
 	CreatedAtUs int64 `protobuf:"varint,3,opt,name=created_at_us,json=createdAtUs,proto3" json:"created_at_us,omitempty"`
 	// When a half of this topic that nobody decided is asked about first, milliseconds after
 	// it was prepared; 0: the broker's setting. A half's own check_after_ms goes first.
-	CheckAfterMs  uint32 `protobuf:"varint,4,opt,name=check_after_ms,json=checkAfterMs,proto3" json:"check_after_ms,omitempty"`
+	CheckAfterMs uint32 `protobuf:"varint,4,opt,name=check_after_ms,json=checkAfterMs,proto3" json:"check_after_ms,omitempty"`
+	// Unset at creation: DURABILITY_DURABLE.
+	Durability    Durability `protobuf:"varint,5,opt,name=durability,proto3,enum=notify.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1767,6 +1825,13 @@ func (x *Topic) GetCheckAfterMs() uint32 {
 		return x.CheckAfterMs
 	}
 	return 0
+}
+
+func (x *Topic) GetDurability() Durability {
+	if x != nil {
+		return x.Durability
+	}
+	return Durability_DURABILITY_UNSPECIFIED
 }
 
 type CreateTopicRequest struct {
@@ -1871,7 +1936,9 @@ type UpdateTopicRequest struct {
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// 0: the broker's setting again. It counts for halves prepared from now on; other brokers know
 	// it within seconds.
-	CheckAfterMs  *uint32 `protobuf:"varint,2,opt,name=check_after_ms,json=checkAfterMs,proto3,oneof" json:"check_after_ms,omitempty"`
+	CheckAfterMs *uint32 `protobuf:"varint,2,opt,name=check_after_ms,json=checkAfterMs,proto3,oneof" json:"check_after_ms,omitempty"`
+	// Other brokers know it within seconds.
+	Durability    *Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=notify.v1.Durability,oneof" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1918,6 +1985,13 @@ func (x *UpdateTopicRequest) GetCheckAfterMs() uint32 {
 		return *x.CheckAfterMs
 	}
 	return 0
+}
+
+func (x *UpdateTopicRequest) GetDurability() Durability {
+	if x != nil && x.Durability != nil {
+		return *x.Durability
+	}
+	return Durability_DURABILITY_UNSPECIFIED
 }
 
 type UpdateTopicResponse struct {
@@ -6135,23 +6209,30 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x12\x1c\n" +
 	"\n" +
-	"seen_at_us\x18\x04 \x01(\x03R\bseenAtUs\"\x93\x01\n" +
+	"seen_at_us\x18\x04 \x01(\x03R\bseenAtUs\"\xca\x01\n" +
 	"\x05Topic\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
 	"\bmirrored\x18\x02 \x01(\bH\x00R\bmirrored\x88\x01\x01\x12\"\n" +
 	"\rcreated_at_us\x18\x03 \x01(\x03R\vcreatedAtUs\x12$\n" +
-	"\x0echeck_after_ms\x18\x04 \x01(\rR\fcheckAfterMsB\v\n" +
+	"\x0echeck_after_ms\x18\x04 \x01(\rR\fcheckAfterMs\x125\n" +
+	"\n" +
+	"durability\x18\x05 \x01(\x0e2\x15.notify.v1.DurabilityR\n" +
+	"durabilityB\v\n" +
 	"\t_mirrored\"<\n" +
 	"\x12CreateTopicRequest\x12&\n" +
 	"\x05topic\x18\x01 \x01(\v2\x10.notify.v1.TopicR\x05topic\"^\n" +
 	"\x13CreateTopicResponse\x12&\n" +
 	"\x05topic\x18\x01 \x01(\v2\x10.notify.v1.TopicR\x05topic\x12\x1f\n" +
 	"\vstores_away\x18\x02 \x03(\tR\n" +
-	"storesAway\"f\n" +
+	"storesAway\"\xb1\x01\n" +
 	"\x12UpdateTopicRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12)\n" +
-	"\x0echeck_after_ms\x18\x02 \x01(\rH\x00R\fcheckAfterMs\x88\x01\x01B\x11\n" +
-	"\x0f_check_after_ms\"^\n" +
+	"\x0echeck_after_ms\x18\x02 \x01(\rH\x00R\fcheckAfterMs\x88\x01\x01\x12:\n" +
+	"\n" +
+	"durability\x18\x03 \x01(\x0e2\x15.notify.v1.DurabilityH\x01R\n" +
+	"durability\x88\x01\x01B\x11\n" +
+	"\x0f_check_after_msB\r\n" +
+	"\v_durability\"^\n" +
 	"\x13UpdateTopicResponse\x12&\n" +
 	"\x05topic\x18\x01 \x01(\v2\x10.notify.v1.TopicR\x05topic\x12\x1f\n" +
 	"\vstores_away\x18\x02 \x03(\tR\n" +
@@ -6454,7 +6535,12 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x14DECISION_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fDECISION_COMMIT\x10\x01\x12\x15\n" +
 	"\x11DECISION_ROLLBACK\x10\x02\x12\x14\n" +
-	"\x10DECISION_UNKNOWN\x10\x03*B\n" +
+	"\x10DECISION_UNKNOWN\x10\x03*[\n" +
+	"\n" +
+	"Durability\x12\x1a\n" +
+	"\x16DURABILITY_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12DURABILITY_DURABLE\x10\x01\x12\x19\n" +
+	"\x15DURABILITY_REPLICATED\x10\x02*B\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fMODE_CLUSTER\x10\x01\x12\x12\n" +
@@ -6540,248 +6626,251 @@ func file_notify_v1_notify_proto_rawDescGZIP() []byte {
 	return file_notify_v1_notify_proto_rawDescData
 }
 
-var file_notify_v1_notify_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_notify_v1_notify_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_notify_v1_notify_proto_msgTypes = make([]protoimpl.MessageInfo, 97)
 var file_notify_v1_notify_proto_goTypes = []any{
 	(Decision)(0),                      // 0: notify.v1.Decision
-	(Mode)(0),                          // 1: notify.v1.Mode
-	(Reason)(0),                        // 2: notify.v1.Reason
-	(*Message)(nil),                    // 3: notify.v1.Message
-	(*PublishRequest)(nil),             // 4: notify.v1.PublishRequest
-	(*PublishResponse)(nil),            // 5: notify.v1.PublishResponse
-	(*PublishStreamRequest)(nil),       // 6: notify.v1.PublishStreamRequest
-	(*PublishStreamResponse)(nil),      // 7: notify.v1.PublishStreamResponse
-	(*PublishResult)(nil),              // 8: notify.v1.PublishResult
-	(*SubscribeRequest)(nil),           // 9: notify.v1.SubscribeRequest
-	(*Attach)(nil),                     // 10: notify.v1.Attach
-	(*Nack)(nil),                       // 11: notify.v1.Nack
-	(*SubscribeResponse)(nil),          // 12: notify.v1.SubscribeResponse
-	(*Attached)(nil),                   // 13: notify.v1.Attached
-	(*Delivery)(nil),                   // 14: notify.v1.Delivery
-	(*PrepareRequest)(nil),             // 15: notify.v1.PrepareRequest
-	(*PrepareResponse)(nil),            // 16: notify.v1.PrepareResponse
-	(*DecideRequest)(nil),              // 17: notify.v1.DecideRequest
-	(*DecideResponse)(nil),             // 18: notify.v1.DecideResponse
-	(*CheckBackRequest)(nil),           // 19: notify.v1.CheckBackRequest
-	(*AttachProducer)(nil),             // 20: notify.v1.AttachProducer
-	(*CheckAnswer)(nil),                // 21: notify.v1.CheckAnswer
-	(*CheckBackResponse)(nil),          // 22: notify.v1.CheckBackResponse
-	(*Check)(nil),                      // 23: notify.v1.Check
-	(*ListBrokersRequest)(nil),         // 24: notify.v1.ListBrokersRequest
-	(*ListBrokersResponse)(nil),        // 25: notify.v1.ListBrokersResponse
-	(*BrokerInfo)(nil),                 // 26: notify.v1.BrokerInfo
-	(*Topic)(nil),                      // 27: notify.v1.Topic
-	(*CreateTopicRequest)(nil),         // 28: notify.v1.CreateTopicRequest
-	(*CreateTopicResponse)(nil),        // 29: notify.v1.CreateTopicResponse
-	(*UpdateTopicRequest)(nil),         // 30: notify.v1.UpdateTopicRequest
-	(*UpdateTopicResponse)(nil),        // 31: notify.v1.UpdateTopicResponse
-	(*ListTopicsRequest)(nil),          // 32: notify.v1.ListTopicsRequest
-	(*ListTopicsResponse)(nil),         // 33: notify.v1.ListTopicsResponse
-	(*GetTopicRequest)(nil),            // 34: notify.v1.GetTopicRequest
-	(*GetTopicResponse)(nil),           // 35: notify.v1.GetTopicResponse
-	(*Subscription)(nil),               // 36: notify.v1.Subscription
-	(*DeliverySettings)(nil),           // 37: notify.v1.DeliverySettings
-	(*AddSubscriptionRequest)(nil),     // 38: notify.v1.AddSubscriptionRequest
-	(*AddSubscriptionResponse)(nil),    // 39: notify.v1.AddSubscriptionResponse
-	(*UpdateSubscriptionRequest)(nil),  // 40: notify.v1.UpdateSubscriptionRequest
-	(*UpdateSubscriptionResponse)(nil), // 41: notify.v1.UpdateSubscriptionResponse
-	(*RemoveSubscriptionRequest)(nil),  // 42: notify.v1.RemoveSubscriptionRequest
-	(*RemoveSubscriptionResponse)(nil), // 43: notify.v1.RemoveSubscriptionResponse
-	(*DropGroupRequest)(nil),           // 44: notify.v1.DropGroupRequest
-	(*DropGroupResponse)(nil),          // 45: notify.v1.DropGroupResponse
-	(*ListSubscriptionsRequest)(nil),   // 46: notify.v1.ListSubscriptionsRequest
-	(*ListSubscriptionsResponse)(nil),  // 47: notify.v1.ListSubscriptionsResponse
-	(*Group)(nil),                      // 48: notify.v1.Group
-	(*Instance)(nil),                   // 49: notify.v1.Instance
-	(*ListGroupsRequest)(nil),          // 50: notify.v1.ListGroupsRequest
-	(*ListGroupsResponse)(nil),         // 51: notify.v1.ListGroupsResponse
-	(*GetGroupRequest)(nil),            // 52: notify.v1.GetGroupRequest
-	(*GetGroupResponse)(nil),           // 53: notify.v1.GetGroupResponse
-	(*Webhook)(nil),                    // 54: notify.v1.Webhook
-	(*WebhookSecret)(nil),              // 55: notify.v1.WebhookSecret
-	(*SetWebhookRequest)(nil),          // 56: notify.v1.SetWebhookRequest
-	(*SetWebhookResponse)(nil),         // 57: notify.v1.SetWebhookResponse
-	(*ListWebhooksRequest)(nil),        // 58: notify.v1.ListWebhooksRequest
-	(*ListWebhooksResponse)(nil),       // 59: notify.v1.ListWebhooksResponse
-	(*GetWebhookRequest)(nil),          // 60: notify.v1.GetWebhookRequest
-	(*GetWebhookResponse)(nil),         // 61: notify.v1.GetWebhookResponse
-	(*RotateWebhookRequest)(nil),       // 62: notify.v1.RotateWebhookRequest
-	(*RotateWebhookResponse)(nil),      // 63: notify.v1.RotateWebhookResponse
-	(*EnableWebhookRequest)(nil),       // 64: notify.v1.EnableWebhookRequest
-	(*EnableWebhookResponse)(nil),      // 65: notify.v1.EnableWebhookResponse
-	(*DisableWebhookRequest)(nil),      // 66: notify.v1.DisableWebhookRequest
-	(*DisableWebhookResponse)(nil),     // 67: notify.v1.DisableWebhookResponse
-	(*RemoveWebhookRequest)(nil),       // 68: notify.v1.RemoveWebhookRequest
-	(*RemoveWebhookResponse)(nil),      // 69: notify.v1.RemoveWebhookResponse
-	(*TestWebhookRequest)(nil),         // 70: notify.v1.TestWebhookRequest
-	(*TestWebhookResponse)(nil),        // 71: notify.v1.TestWebhookResponse
-	(*ListShardsRequest)(nil),          // 72: notify.v1.ListShardsRequest
-	(*ListShardsResponse)(nil),         // 73: notify.v1.ListShardsResponse
-	(*Shard)(nil),                      // 74: notify.v1.Shard
-	(*Half)(nil),                       // 75: notify.v1.Half
-	(*ListHalvesRequest)(nil),          // 76: notify.v1.ListHalvesRequest
-	(*ListHalvesResponse)(nil),         // 77: notify.v1.ListHalvesResponse
-	(*GetHalfRequest)(nil),             // 78: notify.v1.GetHalfRequest
-	(*GetHalfResponse)(nil),            // 79: notify.v1.GetHalfResponse
-	(*CheckHalfRequest)(nil),           // 80: notify.v1.CheckHalfRequest
-	(*CheckHalfResponse)(nil),          // 81: notify.v1.CheckHalfResponse
-	(*DecideHalfRequest)(nil),          // 82: notify.v1.DecideHalfRequest
-	(*DecideHalfResponse)(nil),         // 83: notify.v1.DecideHalfResponse
-	(*Rejected)(nil),                   // 84: notify.v1.Rejected
-	(*ListRejectedRequest)(nil),        // 85: notify.v1.ListRejectedRequest
-	(*ListRejectedResponse)(nil),       // 86: notify.v1.ListRejectedResponse
-	(*GetRejectedRequest)(nil),         // 87: notify.v1.GetRejectedRequest
-	(*GetRejectedResponse)(nil),        // 88: notify.v1.GetRejectedResponse
-	(*ResubmitRejectedRequest)(nil),    // 89: notify.v1.ResubmitRejectedRequest
-	(*ResubmitRejectedResponse)(nil),   // 90: notify.v1.ResubmitRejectedResponse
-	(*DeadLetter)(nil),                 // 91: notify.v1.DeadLetter
-	(*DeadLetterFilter)(nil),           // 92: notify.v1.DeadLetterFilter
-	(*ListDeadLettersRequest)(nil),     // 93: notify.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),    // 94: notify.v1.ListDeadLettersResponse
-	(*ChangeDeadLettersRequest)(nil),   // 95: notify.v1.ChangeDeadLettersRequest
-	(*ChangeDeadLettersResponse)(nil),  // 96: notify.v1.ChangeDeadLettersResponse
-	(*ShardOutcome)(nil),               // 97: notify.v1.ShardOutcome
-	(*ErrorDetail)(nil),                // 98: notify.v1.ErrorDetail
-	nil,                                // 99: notify.v1.Message.HeadersEntry
+	(Durability)(0),                    // 1: notify.v1.Durability
+	(Mode)(0),                          // 2: notify.v1.Mode
+	(Reason)(0),                        // 3: notify.v1.Reason
+	(*Message)(nil),                    // 4: notify.v1.Message
+	(*PublishRequest)(nil),             // 5: notify.v1.PublishRequest
+	(*PublishResponse)(nil),            // 6: notify.v1.PublishResponse
+	(*PublishStreamRequest)(nil),       // 7: notify.v1.PublishStreamRequest
+	(*PublishStreamResponse)(nil),      // 8: notify.v1.PublishStreamResponse
+	(*PublishResult)(nil),              // 9: notify.v1.PublishResult
+	(*SubscribeRequest)(nil),           // 10: notify.v1.SubscribeRequest
+	(*Attach)(nil),                     // 11: notify.v1.Attach
+	(*Nack)(nil),                       // 12: notify.v1.Nack
+	(*SubscribeResponse)(nil),          // 13: notify.v1.SubscribeResponse
+	(*Attached)(nil),                   // 14: notify.v1.Attached
+	(*Delivery)(nil),                   // 15: notify.v1.Delivery
+	(*PrepareRequest)(nil),             // 16: notify.v1.PrepareRequest
+	(*PrepareResponse)(nil),            // 17: notify.v1.PrepareResponse
+	(*DecideRequest)(nil),              // 18: notify.v1.DecideRequest
+	(*DecideResponse)(nil),             // 19: notify.v1.DecideResponse
+	(*CheckBackRequest)(nil),           // 20: notify.v1.CheckBackRequest
+	(*AttachProducer)(nil),             // 21: notify.v1.AttachProducer
+	(*CheckAnswer)(nil),                // 22: notify.v1.CheckAnswer
+	(*CheckBackResponse)(nil),          // 23: notify.v1.CheckBackResponse
+	(*Check)(nil),                      // 24: notify.v1.Check
+	(*ListBrokersRequest)(nil),         // 25: notify.v1.ListBrokersRequest
+	(*ListBrokersResponse)(nil),        // 26: notify.v1.ListBrokersResponse
+	(*BrokerInfo)(nil),                 // 27: notify.v1.BrokerInfo
+	(*Topic)(nil),                      // 28: notify.v1.Topic
+	(*CreateTopicRequest)(nil),         // 29: notify.v1.CreateTopicRequest
+	(*CreateTopicResponse)(nil),        // 30: notify.v1.CreateTopicResponse
+	(*UpdateTopicRequest)(nil),         // 31: notify.v1.UpdateTopicRequest
+	(*UpdateTopicResponse)(nil),        // 32: notify.v1.UpdateTopicResponse
+	(*ListTopicsRequest)(nil),          // 33: notify.v1.ListTopicsRequest
+	(*ListTopicsResponse)(nil),         // 34: notify.v1.ListTopicsResponse
+	(*GetTopicRequest)(nil),            // 35: notify.v1.GetTopicRequest
+	(*GetTopicResponse)(nil),           // 36: notify.v1.GetTopicResponse
+	(*Subscription)(nil),               // 37: notify.v1.Subscription
+	(*DeliverySettings)(nil),           // 38: notify.v1.DeliverySettings
+	(*AddSubscriptionRequest)(nil),     // 39: notify.v1.AddSubscriptionRequest
+	(*AddSubscriptionResponse)(nil),    // 40: notify.v1.AddSubscriptionResponse
+	(*UpdateSubscriptionRequest)(nil),  // 41: notify.v1.UpdateSubscriptionRequest
+	(*UpdateSubscriptionResponse)(nil), // 42: notify.v1.UpdateSubscriptionResponse
+	(*RemoveSubscriptionRequest)(nil),  // 43: notify.v1.RemoveSubscriptionRequest
+	(*RemoveSubscriptionResponse)(nil), // 44: notify.v1.RemoveSubscriptionResponse
+	(*DropGroupRequest)(nil),           // 45: notify.v1.DropGroupRequest
+	(*DropGroupResponse)(nil),          // 46: notify.v1.DropGroupResponse
+	(*ListSubscriptionsRequest)(nil),   // 47: notify.v1.ListSubscriptionsRequest
+	(*ListSubscriptionsResponse)(nil),  // 48: notify.v1.ListSubscriptionsResponse
+	(*Group)(nil),                      // 49: notify.v1.Group
+	(*Instance)(nil),                   // 50: notify.v1.Instance
+	(*ListGroupsRequest)(nil),          // 51: notify.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),         // 52: notify.v1.ListGroupsResponse
+	(*GetGroupRequest)(nil),            // 53: notify.v1.GetGroupRequest
+	(*GetGroupResponse)(nil),           // 54: notify.v1.GetGroupResponse
+	(*Webhook)(nil),                    // 55: notify.v1.Webhook
+	(*WebhookSecret)(nil),              // 56: notify.v1.WebhookSecret
+	(*SetWebhookRequest)(nil),          // 57: notify.v1.SetWebhookRequest
+	(*SetWebhookResponse)(nil),         // 58: notify.v1.SetWebhookResponse
+	(*ListWebhooksRequest)(nil),        // 59: notify.v1.ListWebhooksRequest
+	(*ListWebhooksResponse)(nil),       // 60: notify.v1.ListWebhooksResponse
+	(*GetWebhookRequest)(nil),          // 61: notify.v1.GetWebhookRequest
+	(*GetWebhookResponse)(nil),         // 62: notify.v1.GetWebhookResponse
+	(*RotateWebhookRequest)(nil),       // 63: notify.v1.RotateWebhookRequest
+	(*RotateWebhookResponse)(nil),      // 64: notify.v1.RotateWebhookResponse
+	(*EnableWebhookRequest)(nil),       // 65: notify.v1.EnableWebhookRequest
+	(*EnableWebhookResponse)(nil),      // 66: notify.v1.EnableWebhookResponse
+	(*DisableWebhookRequest)(nil),      // 67: notify.v1.DisableWebhookRequest
+	(*DisableWebhookResponse)(nil),     // 68: notify.v1.DisableWebhookResponse
+	(*RemoveWebhookRequest)(nil),       // 69: notify.v1.RemoveWebhookRequest
+	(*RemoveWebhookResponse)(nil),      // 70: notify.v1.RemoveWebhookResponse
+	(*TestWebhookRequest)(nil),         // 71: notify.v1.TestWebhookRequest
+	(*TestWebhookResponse)(nil),        // 72: notify.v1.TestWebhookResponse
+	(*ListShardsRequest)(nil),          // 73: notify.v1.ListShardsRequest
+	(*ListShardsResponse)(nil),         // 74: notify.v1.ListShardsResponse
+	(*Shard)(nil),                      // 75: notify.v1.Shard
+	(*Half)(nil),                       // 76: notify.v1.Half
+	(*ListHalvesRequest)(nil),          // 77: notify.v1.ListHalvesRequest
+	(*ListHalvesResponse)(nil),         // 78: notify.v1.ListHalvesResponse
+	(*GetHalfRequest)(nil),             // 79: notify.v1.GetHalfRequest
+	(*GetHalfResponse)(nil),            // 80: notify.v1.GetHalfResponse
+	(*CheckHalfRequest)(nil),           // 81: notify.v1.CheckHalfRequest
+	(*CheckHalfResponse)(nil),          // 82: notify.v1.CheckHalfResponse
+	(*DecideHalfRequest)(nil),          // 83: notify.v1.DecideHalfRequest
+	(*DecideHalfResponse)(nil),         // 84: notify.v1.DecideHalfResponse
+	(*Rejected)(nil),                   // 85: notify.v1.Rejected
+	(*ListRejectedRequest)(nil),        // 86: notify.v1.ListRejectedRequest
+	(*ListRejectedResponse)(nil),       // 87: notify.v1.ListRejectedResponse
+	(*GetRejectedRequest)(nil),         // 88: notify.v1.GetRejectedRequest
+	(*GetRejectedResponse)(nil),        // 89: notify.v1.GetRejectedResponse
+	(*ResubmitRejectedRequest)(nil),    // 90: notify.v1.ResubmitRejectedRequest
+	(*ResubmitRejectedResponse)(nil),   // 91: notify.v1.ResubmitRejectedResponse
+	(*DeadLetter)(nil),                 // 92: notify.v1.DeadLetter
+	(*DeadLetterFilter)(nil),           // 93: notify.v1.DeadLetterFilter
+	(*ListDeadLettersRequest)(nil),     // 94: notify.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),    // 95: notify.v1.ListDeadLettersResponse
+	(*ChangeDeadLettersRequest)(nil),   // 96: notify.v1.ChangeDeadLettersRequest
+	(*ChangeDeadLettersResponse)(nil),  // 97: notify.v1.ChangeDeadLettersResponse
+	(*ShardOutcome)(nil),               // 98: notify.v1.ShardOutcome
+	(*ErrorDetail)(nil),                // 99: notify.v1.ErrorDetail
+	nil,                                // 100: notify.v1.Message.HeadersEntry
 }
 var file_notify_v1_notify_proto_depIdxs = []int32{
-	99, // 0: notify.v1.Message.headers:type_name -> notify.v1.Message.HeadersEntry
-	3,  // 1: notify.v1.PublishRequest.message:type_name -> notify.v1.Message
-	4,  // 2: notify.v1.PublishStreamRequest.publishes:type_name -> notify.v1.PublishRequest
-	8,  // 3: notify.v1.PublishStreamResponse.results:type_name -> notify.v1.PublishResult
-	98, // 4: notify.v1.PublishResult.error:type_name -> notify.v1.ErrorDetail
-	10, // 5: notify.v1.SubscribeRequest.attach:type_name -> notify.v1.Attach
-	11, // 6: notify.v1.SubscribeRequest.nacks:type_name -> notify.v1.Nack
-	36, // 7: notify.v1.Attach.subscriptions:type_name -> notify.v1.Subscription
-	13, // 8: notify.v1.SubscribeResponse.attached:type_name -> notify.v1.Attached
-	14, // 9: notify.v1.SubscribeResponse.deliveries:type_name -> notify.v1.Delivery
-	3,  // 10: notify.v1.Delivery.message:type_name -> notify.v1.Message
-	3,  // 11: notify.v1.PrepareRequest.message:type_name -> notify.v1.Message
-	20, // 12: notify.v1.CheckBackRequest.attach:type_name -> notify.v1.AttachProducer
-	21, // 13: notify.v1.CheckBackRequest.answers:type_name -> notify.v1.CheckAnswer
-	0,  // 14: notify.v1.CheckAnswer.decision:type_name -> notify.v1.Decision
-	23, // 15: notify.v1.CheckBackResponse.checks:type_name -> notify.v1.Check
-	3,  // 16: notify.v1.Check.message:type_name -> notify.v1.Message
-	26, // 17: notify.v1.ListBrokersResponse.brokers:type_name -> notify.v1.BrokerInfo
-	27, // 18: notify.v1.CreateTopicRequest.topic:type_name -> notify.v1.Topic
-	27, // 19: notify.v1.CreateTopicResponse.topic:type_name -> notify.v1.Topic
-	27, // 20: notify.v1.UpdateTopicResponse.topic:type_name -> notify.v1.Topic
-	27, // 21: notify.v1.ListTopicsResponse.topics:type_name -> notify.v1.Topic
-	27, // 22: notify.v1.GetTopicResponse.topic:type_name -> notify.v1.Topic
-	36, // 23: notify.v1.GetTopicResponse.subscriptions:type_name -> notify.v1.Subscription
-	1,  // 24: notify.v1.Subscription.mode:type_name -> notify.v1.Mode
-	37, // 25: notify.v1.Subscription.delivery:type_name -> notify.v1.DeliverySettings
-	36, // 26: notify.v1.AddSubscriptionRequest.subscription:type_name -> notify.v1.Subscription
-	36, // 27: notify.v1.AddSubscriptionResponse.subscription:type_name -> notify.v1.Subscription
-	1,  // 28: notify.v1.UpdateSubscriptionRequest.mode:type_name -> notify.v1.Mode
-	36, // 29: notify.v1.UpdateSubscriptionResponse.subscription:type_name -> notify.v1.Subscription
-	36, // 30: notify.v1.ListSubscriptionsResponse.subscriptions:type_name -> notify.v1.Subscription
-	49, // 31: notify.v1.Group.instances:type_name -> notify.v1.Instance
-	48, // 32: notify.v1.ListGroupsResponse.groups:type_name -> notify.v1.Group
-	48, // 33: notify.v1.GetGroupResponse.group:type_name -> notify.v1.Group
-	55, // 34: notify.v1.Webhook.secrets:type_name -> notify.v1.WebhookSecret
-	54, // 35: notify.v1.SetWebhookResponse.webhook:type_name -> notify.v1.Webhook
-	54, // 36: notify.v1.ListWebhooksResponse.webhooks:type_name -> notify.v1.Webhook
-	54, // 37: notify.v1.GetWebhookResponse.webhook:type_name -> notify.v1.Webhook
-	54, // 38: notify.v1.RotateWebhookResponse.webhook:type_name -> notify.v1.Webhook
-	54, // 39: notify.v1.EnableWebhookResponse.webhook:type_name -> notify.v1.Webhook
-	54, // 40: notify.v1.DisableWebhookResponse.webhook:type_name -> notify.v1.Webhook
-	74, // 41: notify.v1.ListShardsResponse.shards:type_name -> notify.v1.Shard
-	3,  // 42: notify.v1.Half.message:type_name -> notify.v1.Message
-	75, // 43: notify.v1.ListHalvesResponse.halves:type_name -> notify.v1.Half
-	75, // 44: notify.v1.GetHalfResponse.half:type_name -> notify.v1.Half
-	75, // 45: notify.v1.CheckHalfResponse.half:type_name -> notify.v1.Half
-	0,  // 46: notify.v1.DecideHalfRequest.decision:type_name -> notify.v1.Decision
-	3,  // 47: notify.v1.Rejected.message:type_name -> notify.v1.Message
-	84, // 48: notify.v1.ListRejectedResponse.rejected:type_name -> notify.v1.Rejected
-	84, // 49: notify.v1.GetRejectedResponse.rejected:type_name -> notify.v1.Rejected
-	3,  // 50: notify.v1.DeadLetter.message:type_name -> notify.v1.Message
-	92, // 51: notify.v1.ListDeadLettersRequest.filter:type_name -> notify.v1.DeadLetterFilter
-	91, // 52: notify.v1.ListDeadLettersResponse.dead_letters:type_name -> notify.v1.DeadLetter
-	92, // 53: notify.v1.ChangeDeadLettersRequest.filter:type_name -> notify.v1.DeadLetterFilter
-	97, // 54: notify.v1.ChangeDeadLettersResponse.shards:type_name -> notify.v1.ShardOutcome
-	2,  // 55: notify.v1.ErrorDetail.reason:type_name -> notify.v1.Reason
-	4,  // 56: notify.v1.Messaging.Publish:input_type -> notify.v1.PublishRequest
-	6,  // 57: notify.v1.Messaging.PublishStream:input_type -> notify.v1.PublishStreamRequest
-	9,  // 58: notify.v1.Messaging.Subscribe:input_type -> notify.v1.SubscribeRequest
-	15, // 59: notify.v1.Messaging.Prepare:input_type -> notify.v1.PrepareRequest
-	17, // 60: notify.v1.Messaging.Commit:input_type -> notify.v1.DecideRequest
-	17, // 61: notify.v1.Messaging.Rollback:input_type -> notify.v1.DecideRequest
-	19, // 62: notify.v1.Messaging.CheckBack:input_type -> notify.v1.CheckBackRequest
-	24, // 63: notify.v1.Messaging.ListBrokers:input_type -> notify.v1.ListBrokersRequest
-	28, // 64: notify.v1.Admin.CreateTopic:input_type -> notify.v1.CreateTopicRequest
-	30, // 65: notify.v1.Admin.UpdateTopic:input_type -> notify.v1.UpdateTopicRequest
-	32, // 66: notify.v1.Admin.ListTopics:input_type -> notify.v1.ListTopicsRequest
-	34, // 67: notify.v1.Admin.GetTopic:input_type -> notify.v1.GetTopicRequest
-	50, // 68: notify.v1.Admin.ListGroups:input_type -> notify.v1.ListGroupsRequest
-	52, // 69: notify.v1.Admin.GetGroup:input_type -> notify.v1.GetGroupRequest
-	44, // 70: notify.v1.Admin.DropGroup:input_type -> notify.v1.DropGroupRequest
-	38, // 71: notify.v1.Admin.AddSubscription:input_type -> notify.v1.AddSubscriptionRequest
-	40, // 72: notify.v1.Admin.UpdateSubscription:input_type -> notify.v1.UpdateSubscriptionRequest
-	42, // 73: notify.v1.Admin.RemoveSubscription:input_type -> notify.v1.RemoveSubscriptionRequest
-	46, // 74: notify.v1.Admin.ListSubscriptions:input_type -> notify.v1.ListSubscriptionsRequest
-	72, // 75: notify.v1.Admin.ListShards:input_type -> notify.v1.ListShardsRequest
-	56, // 76: notify.v1.Admin.SetWebhook:input_type -> notify.v1.SetWebhookRequest
-	58, // 77: notify.v1.Admin.ListWebhooks:input_type -> notify.v1.ListWebhooksRequest
-	60, // 78: notify.v1.Admin.GetWebhook:input_type -> notify.v1.GetWebhookRequest
-	62, // 79: notify.v1.Admin.RotateWebhook:input_type -> notify.v1.RotateWebhookRequest
-	64, // 80: notify.v1.Admin.EnableWebhook:input_type -> notify.v1.EnableWebhookRequest
-	66, // 81: notify.v1.Admin.DisableWebhook:input_type -> notify.v1.DisableWebhookRequest
-	68, // 82: notify.v1.Admin.RemoveWebhook:input_type -> notify.v1.RemoveWebhookRequest
-	70, // 83: notify.v1.Admin.TestWebhook:input_type -> notify.v1.TestWebhookRequest
-	76, // 84: notify.v1.Admin.ListHalves:input_type -> notify.v1.ListHalvesRequest
-	78, // 85: notify.v1.Admin.GetHalf:input_type -> notify.v1.GetHalfRequest
-	80, // 86: notify.v1.Admin.CheckHalf:input_type -> notify.v1.CheckHalfRequest
-	82, // 87: notify.v1.Admin.DecideHalf:input_type -> notify.v1.DecideHalfRequest
-	85, // 88: notify.v1.Admin.ListRejected:input_type -> notify.v1.ListRejectedRequest
-	87, // 89: notify.v1.Admin.GetRejected:input_type -> notify.v1.GetRejectedRequest
-	89, // 90: notify.v1.Admin.ResubmitRejected:input_type -> notify.v1.ResubmitRejectedRequest
-	93, // 91: notify.v1.Admin.ListDeadLetters:input_type -> notify.v1.ListDeadLettersRequest
-	95, // 92: notify.v1.Admin.RedriveDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
-	95, // 93: notify.v1.Admin.PurgeDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
-	5,  // 94: notify.v1.Messaging.Publish:output_type -> notify.v1.PublishResponse
-	7,  // 95: notify.v1.Messaging.PublishStream:output_type -> notify.v1.PublishStreamResponse
-	12, // 96: notify.v1.Messaging.Subscribe:output_type -> notify.v1.SubscribeResponse
-	16, // 97: notify.v1.Messaging.Prepare:output_type -> notify.v1.PrepareResponse
-	18, // 98: notify.v1.Messaging.Commit:output_type -> notify.v1.DecideResponse
-	18, // 99: notify.v1.Messaging.Rollback:output_type -> notify.v1.DecideResponse
-	22, // 100: notify.v1.Messaging.CheckBack:output_type -> notify.v1.CheckBackResponse
-	25, // 101: notify.v1.Messaging.ListBrokers:output_type -> notify.v1.ListBrokersResponse
-	29, // 102: notify.v1.Admin.CreateTopic:output_type -> notify.v1.CreateTopicResponse
-	31, // 103: notify.v1.Admin.UpdateTopic:output_type -> notify.v1.UpdateTopicResponse
-	33, // 104: notify.v1.Admin.ListTopics:output_type -> notify.v1.ListTopicsResponse
-	35, // 105: notify.v1.Admin.GetTopic:output_type -> notify.v1.GetTopicResponse
-	51, // 106: notify.v1.Admin.ListGroups:output_type -> notify.v1.ListGroupsResponse
-	53, // 107: notify.v1.Admin.GetGroup:output_type -> notify.v1.GetGroupResponse
-	45, // 108: notify.v1.Admin.DropGroup:output_type -> notify.v1.DropGroupResponse
-	39, // 109: notify.v1.Admin.AddSubscription:output_type -> notify.v1.AddSubscriptionResponse
-	41, // 110: notify.v1.Admin.UpdateSubscription:output_type -> notify.v1.UpdateSubscriptionResponse
-	43, // 111: notify.v1.Admin.RemoveSubscription:output_type -> notify.v1.RemoveSubscriptionResponse
-	47, // 112: notify.v1.Admin.ListSubscriptions:output_type -> notify.v1.ListSubscriptionsResponse
-	73, // 113: notify.v1.Admin.ListShards:output_type -> notify.v1.ListShardsResponse
-	57, // 114: notify.v1.Admin.SetWebhook:output_type -> notify.v1.SetWebhookResponse
-	59, // 115: notify.v1.Admin.ListWebhooks:output_type -> notify.v1.ListWebhooksResponse
-	61, // 116: notify.v1.Admin.GetWebhook:output_type -> notify.v1.GetWebhookResponse
-	63, // 117: notify.v1.Admin.RotateWebhook:output_type -> notify.v1.RotateWebhookResponse
-	65, // 118: notify.v1.Admin.EnableWebhook:output_type -> notify.v1.EnableWebhookResponse
-	67, // 119: notify.v1.Admin.DisableWebhook:output_type -> notify.v1.DisableWebhookResponse
-	69, // 120: notify.v1.Admin.RemoveWebhook:output_type -> notify.v1.RemoveWebhookResponse
-	71, // 121: notify.v1.Admin.TestWebhook:output_type -> notify.v1.TestWebhookResponse
-	77, // 122: notify.v1.Admin.ListHalves:output_type -> notify.v1.ListHalvesResponse
-	79, // 123: notify.v1.Admin.GetHalf:output_type -> notify.v1.GetHalfResponse
-	81, // 124: notify.v1.Admin.CheckHalf:output_type -> notify.v1.CheckHalfResponse
-	83, // 125: notify.v1.Admin.DecideHalf:output_type -> notify.v1.DecideHalfResponse
-	86, // 126: notify.v1.Admin.ListRejected:output_type -> notify.v1.ListRejectedResponse
-	88, // 127: notify.v1.Admin.GetRejected:output_type -> notify.v1.GetRejectedResponse
-	90, // 128: notify.v1.Admin.ResubmitRejected:output_type -> notify.v1.ResubmitRejectedResponse
-	94, // 129: notify.v1.Admin.ListDeadLetters:output_type -> notify.v1.ListDeadLettersResponse
-	96, // 130: notify.v1.Admin.RedriveDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
-	96, // 131: notify.v1.Admin.PurgeDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
-	94, // [94:132] is the sub-list for method output_type
-	56, // [56:94] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	100, // 0: notify.v1.Message.headers:type_name -> notify.v1.Message.HeadersEntry
+	4,   // 1: notify.v1.PublishRequest.message:type_name -> notify.v1.Message
+	5,   // 2: notify.v1.PublishStreamRequest.publishes:type_name -> notify.v1.PublishRequest
+	9,   // 3: notify.v1.PublishStreamResponse.results:type_name -> notify.v1.PublishResult
+	99,  // 4: notify.v1.PublishResult.error:type_name -> notify.v1.ErrorDetail
+	11,  // 5: notify.v1.SubscribeRequest.attach:type_name -> notify.v1.Attach
+	12,  // 6: notify.v1.SubscribeRequest.nacks:type_name -> notify.v1.Nack
+	37,  // 7: notify.v1.Attach.subscriptions:type_name -> notify.v1.Subscription
+	14,  // 8: notify.v1.SubscribeResponse.attached:type_name -> notify.v1.Attached
+	15,  // 9: notify.v1.SubscribeResponse.deliveries:type_name -> notify.v1.Delivery
+	4,   // 10: notify.v1.Delivery.message:type_name -> notify.v1.Message
+	4,   // 11: notify.v1.PrepareRequest.message:type_name -> notify.v1.Message
+	21,  // 12: notify.v1.CheckBackRequest.attach:type_name -> notify.v1.AttachProducer
+	22,  // 13: notify.v1.CheckBackRequest.answers:type_name -> notify.v1.CheckAnswer
+	0,   // 14: notify.v1.CheckAnswer.decision:type_name -> notify.v1.Decision
+	24,  // 15: notify.v1.CheckBackResponse.checks:type_name -> notify.v1.Check
+	4,   // 16: notify.v1.Check.message:type_name -> notify.v1.Message
+	27,  // 17: notify.v1.ListBrokersResponse.brokers:type_name -> notify.v1.BrokerInfo
+	1,   // 18: notify.v1.Topic.durability:type_name -> notify.v1.Durability
+	28,  // 19: notify.v1.CreateTopicRequest.topic:type_name -> notify.v1.Topic
+	28,  // 20: notify.v1.CreateTopicResponse.topic:type_name -> notify.v1.Topic
+	1,   // 21: notify.v1.UpdateTopicRequest.durability:type_name -> notify.v1.Durability
+	28,  // 22: notify.v1.UpdateTopicResponse.topic:type_name -> notify.v1.Topic
+	28,  // 23: notify.v1.ListTopicsResponse.topics:type_name -> notify.v1.Topic
+	28,  // 24: notify.v1.GetTopicResponse.topic:type_name -> notify.v1.Topic
+	37,  // 25: notify.v1.GetTopicResponse.subscriptions:type_name -> notify.v1.Subscription
+	2,   // 26: notify.v1.Subscription.mode:type_name -> notify.v1.Mode
+	38,  // 27: notify.v1.Subscription.delivery:type_name -> notify.v1.DeliverySettings
+	37,  // 28: notify.v1.AddSubscriptionRequest.subscription:type_name -> notify.v1.Subscription
+	37,  // 29: notify.v1.AddSubscriptionResponse.subscription:type_name -> notify.v1.Subscription
+	2,   // 30: notify.v1.UpdateSubscriptionRequest.mode:type_name -> notify.v1.Mode
+	37,  // 31: notify.v1.UpdateSubscriptionResponse.subscription:type_name -> notify.v1.Subscription
+	37,  // 32: notify.v1.ListSubscriptionsResponse.subscriptions:type_name -> notify.v1.Subscription
+	50,  // 33: notify.v1.Group.instances:type_name -> notify.v1.Instance
+	49,  // 34: notify.v1.ListGroupsResponse.groups:type_name -> notify.v1.Group
+	49,  // 35: notify.v1.GetGroupResponse.group:type_name -> notify.v1.Group
+	56,  // 36: notify.v1.Webhook.secrets:type_name -> notify.v1.WebhookSecret
+	55,  // 37: notify.v1.SetWebhookResponse.webhook:type_name -> notify.v1.Webhook
+	55,  // 38: notify.v1.ListWebhooksResponse.webhooks:type_name -> notify.v1.Webhook
+	55,  // 39: notify.v1.GetWebhookResponse.webhook:type_name -> notify.v1.Webhook
+	55,  // 40: notify.v1.RotateWebhookResponse.webhook:type_name -> notify.v1.Webhook
+	55,  // 41: notify.v1.EnableWebhookResponse.webhook:type_name -> notify.v1.Webhook
+	55,  // 42: notify.v1.DisableWebhookResponse.webhook:type_name -> notify.v1.Webhook
+	75,  // 43: notify.v1.ListShardsResponse.shards:type_name -> notify.v1.Shard
+	4,   // 44: notify.v1.Half.message:type_name -> notify.v1.Message
+	76,  // 45: notify.v1.ListHalvesResponse.halves:type_name -> notify.v1.Half
+	76,  // 46: notify.v1.GetHalfResponse.half:type_name -> notify.v1.Half
+	76,  // 47: notify.v1.CheckHalfResponse.half:type_name -> notify.v1.Half
+	0,   // 48: notify.v1.DecideHalfRequest.decision:type_name -> notify.v1.Decision
+	4,   // 49: notify.v1.Rejected.message:type_name -> notify.v1.Message
+	85,  // 50: notify.v1.ListRejectedResponse.rejected:type_name -> notify.v1.Rejected
+	85,  // 51: notify.v1.GetRejectedResponse.rejected:type_name -> notify.v1.Rejected
+	4,   // 52: notify.v1.DeadLetter.message:type_name -> notify.v1.Message
+	93,  // 53: notify.v1.ListDeadLettersRequest.filter:type_name -> notify.v1.DeadLetterFilter
+	92,  // 54: notify.v1.ListDeadLettersResponse.dead_letters:type_name -> notify.v1.DeadLetter
+	93,  // 55: notify.v1.ChangeDeadLettersRequest.filter:type_name -> notify.v1.DeadLetterFilter
+	98,  // 56: notify.v1.ChangeDeadLettersResponse.shards:type_name -> notify.v1.ShardOutcome
+	3,   // 57: notify.v1.ErrorDetail.reason:type_name -> notify.v1.Reason
+	5,   // 58: notify.v1.Messaging.Publish:input_type -> notify.v1.PublishRequest
+	7,   // 59: notify.v1.Messaging.PublishStream:input_type -> notify.v1.PublishStreamRequest
+	10,  // 60: notify.v1.Messaging.Subscribe:input_type -> notify.v1.SubscribeRequest
+	16,  // 61: notify.v1.Messaging.Prepare:input_type -> notify.v1.PrepareRequest
+	18,  // 62: notify.v1.Messaging.Commit:input_type -> notify.v1.DecideRequest
+	18,  // 63: notify.v1.Messaging.Rollback:input_type -> notify.v1.DecideRequest
+	20,  // 64: notify.v1.Messaging.CheckBack:input_type -> notify.v1.CheckBackRequest
+	25,  // 65: notify.v1.Messaging.ListBrokers:input_type -> notify.v1.ListBrokersRequest
+	29,  // 66: notify.v1.Admin.CreateTopic:input_type -> notify.v1.CreateTopicRequest
+	31,  // 67: notify.v1.Admin.UpdateTopic:input_type -> notify.v1.UpdateTopicRequest
+	33,  // 68: notify.v1.Admin.ListTopics:input_type -> notify.v1.ListTopicsRequest
+	35,  // 69: notify.v1.Admin.GetTopic:input_type -> notify.v1.GetTopicRequest
+	51,  // 70: notify.v1.Admin.ListGroups:input_type -> notify.v1.ListGroupsRequest
+	53,  // 71: notify.v1.Admin.GetGroup:input_type -> notify.v1.GetGroupRequest
+	45,  // 72: notify.v1.Admin.DropGroup:input_type -> notify.v1.DropGroupRequest
+	39,  // 73: notify.v1.Admin.AddSubscription:input_type -> notify.v1.AddSubscriptionRequest
+	41,  // 74: notify.v1.Admin.UpdateSubscription:input_type -> notify.v1.UpdateSubscriptionRequest
+	43,  // 75: notify.v1.Admin.RemoveSubscription:input_type -> notify.v1.RemoveSubscriptionRequest
+	47,  // 76: notify.v1.Admin.ListSubscriptions:input_type -> notify.v1.ListSubscriptionsRequest
+	73,  // 77: notify.v1.Admin.ListShards:input_type -> notify.v1.ListShardsRequest
+	57,  // 78: notify.v1.Admin.SetWebhook:input_type -> notify.v1.SetWebhookRequest
+	59,  // 79: notify.v1.Admin.ListWebhooks:input_type -> notify.v1.ListWebhooksRequest
+	61,  // 80: notify.v1.Admin.GetWebhook:input_type -> notify.v1.GetWebhookRequest
+	63,  // 81: notify.v1.Admin.RotateWebhook:input_type -> notify.v1.RotateWebhookRequest
+	65,  // 82: notify.v1.Admin.EnableWebhook:input_type -> notify.v1.EnableWebhookRequest
+	67,  // 83: notify.v1.Admin.DisableWebhook:input_type -> notify.v1.DisableWebhookRequest
+	69,  // 84: notify.v1.Admin.RemoveWebhook:input_type -> notify.v1.RemoveWebhookRequest
+	71,  // 85: notify.v1.Admin.TestWebhook:input_type -> notify.v1.TestWebhookRequest
+	77,  // 86: notify.v1.Admin.ListHalves:input_type -> notify.v1.ListHalvesRequest
+	79,  // 87: notify.v1.Admin.GetHalf:input_type -> notify.v1.GetHalfRequest
+	81,  // 88: notify.v1.Admin.CheckHalf:input_type -> notify.v1.CheckHalfRequest
+	83,  // 89: notify.v1.Admin.DecideHalf:input_type -> notify.v1.DecideHalfRequest
+	86,  // 90: notify.v1.Admin.ListRejected:input_type -> notify.v1.ListRejectedRequest
+	88,  // 91: notify.v1.Admin.GetRejected:input_type -> notify.v1.GetRejectedRequest
+	90,  // 92: notify.v1.Admin.ResubmitRejected:input_type -> notify.v1.ResubmitRejectedRequest
+	94,  // 93: notify.v1.Admin.ListDeadLetters:input_type -> notify.v1.ListDeadLettersRequest
+	96,  // 94: notify.v1.Admin.RedriveDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
+	96,  // 95: notify.v1.Admin.PurgeDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
+	6,   // 96: notify.v1.Messaging.Publish:output_type -> notify.v1.PublishResponse
+	8,   // 97: notify.v1.Messaging.PublishStream:output_type -> notify.v1.PublishStreamResponse
+	13,  // 98: notify.v1.Messaging.Subscribe:output_type -> notify.v1.SubscribeResponse
+	17,  // 99: notify.v1.Messaging.Prepare:output_type -> notify.v1.PrepareResponse
+	19,  // 100: notify.v1.Messaging.Commit:output_type -> notify.v1.DecideResponse
+	19,  // 101: notify.v1.Messaging.Rollback:output_type -> notify.v1.DecideResponse
+	23,  // 102: notify.v1.Messaging.CheckBack:output_type -> notify.v1.CheckBackResponse
+	26,  // 103: notify.v1.Messaging.ListBrokers:output_type -> notify.v1.ListBrokersResponse
+	30,  // 104: notify.v1.Admin.CreateTopic:output_type -> notify.v1.CreateTopicResponse
+	32,  // 105: notify.v1.Admin.UpdateTopic:output_type -> notify.v1.UpdateTopicResponse
+	34,  // 106: notify.v1.Admin.ListTopics:output_type -> notify.v1.ListTopicsResponse
+	36,  // 107: notify.v1.Admin.GetTopic:output_type -> notify.v1.GetTopicResponse
+	52,  // 108: notify.v1.Admin.ListGroups:output_type -> notify.v1.ListGroupsResponse
+	54,  // 109: notify.v1.Admin.GetGroup:output_type -> notify.v1.GetGroupResponse
+	46,  // 110: notify.v1.Admin.DropGroup:output_type -> notify.v1.DropGroupResponse
+	40,  // 111: notify.v1.Admin.AddSubscription:output_type -> notify.v1.AddSubscriptionResponse
+	42,  // 112: notify.v1.Admin.UpdateSubscription:output_type -> notify.v1.UpdateSubscriptionResponse
+	44,  // 113: notify.v1.Admin.RemoveSubscription:output_type -> notify.v1.RemoveSubscriptionResponse
+	48,  // 114: notify.v1.Admin.ListSubscriptions:output_type -> notify.v1.ListSubscriptionsResponse
+	74,  // 115: notify.v1.Admin.ListShards:output_type -> notify.v1.ListShardsResponse
+	58,  // 116: notify.v1.Admin.SetWebhook:output_type -> notify.v1.SetWebhookResponse
+	60,  // 117: notify.v1.Admin.ListWebhooks:output_type -> notify.v1.ListWebhooksResponse
+	62,  // 118: notify.v1.Admin.GetWebhook:output_type -> notify.v1.GetWebhookResponse
+	64,  // 119: notify.v1.Admin.RotateWebhook:output_type -> notify.v1.RotateWebhookResponse
+	66,  // 120: notify.v1.Admin.EnableWebhook:output_type -> notify.v1.EnableWebhookResponse
+	68,  // 121: notify.v1.Admin.DisableWebhook:output_type -> notify.v1.DisableWebhookResponse
+	70,  // 122: notify.v1.Admin.RemoveWebhook:output_type -> notify.v1.RemoveWebhookResponse
+	72,  // 123: notify.v1.Admin.TestWebhook:output_type -> notify.v1.TestWebhookResponse
+	78,  // 124: notify.v1.Admin.ListHalves:output_type -> notify.v1.ListHalvesResponse
+	80,  // 125: notify.v1.Admin.GetHalf:output_type -> notify.v1.GetHalfResponse
+	82,  // 126: notify.v1.Admin.CheckHalf:output_type -> notify.v1.CheckHalfResponse
+	84,  // 127: notify.v1.Admin.DecideHalf:output_type -> notify.v1.DecideHalfResponse
+	87,  // 128: notify.v1.Admin.ListRejected:output_type -> notify.v1.ListRejectedResponse
+	89,  // 129: notify.v1.Admin.GetRejected:output_type -> notify.v1.GetRejectedResponse
+	91,  // 130: notify.v1.Admin.ResubmitRejected:output_type -> notify.v1.ResubmitRejectedResponse
+	95,  // 131: notify.v1.Admin.ListDeadLetters:output_type -> notify.v1.ListDeadLettersResponse
+	97,  // 132: notify.v1.Admin.RedriveDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
+	97,  // 133: notify.v1.Admin.PurgeDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
+	96,  // [96:134] is the sub-list for method output_type
+	58,  // [58:96] is the sub-list for method input_type
+	58,  // [58:58] is the sub-list for extension type_name
+	58,  // [58:58] is the sub-list for extension extendee
+	0,   // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_notify_v1_notify_proto_init() }
@@ -6798,7 +6887,7 @@ func file_notify_v1_notify_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_notify_v1_notify_proto_rawDesc), len(file_notify_v1_notify_proto_rawDesc)),
-			NumEnums:      3,
+			NumEnums:      4,
 			NumMessages:   97,
 			NumExtensions: 0,
 			NumServices:   2,
