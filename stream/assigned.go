@@ -10,7 +10,7 @@ import (
 )
 
 // runAssigned reads the partitions of the configuration, each in a goroutine.
-func (c *Consumer) runAssigned(ctx context.Context, log *kafkaLog, handle func(context.Context, Record) error) error {
+func (c *Consumer) runAssigned(ctx context.Context, log *kafkaLog, handle handler) error {
 	ps, err := c.assign(log, handle)
 	if err != nil {
 		return err
@@ -21,7 +21,7 @@ func (c *Consumer) runAssigned(ctx context.Context, log *kafkaLog, handle func(c
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, p := range ps {
-		g.Go(func() error { return c.read(ctx, consumer, p) })
+		g.Go(func() error { return c.read(ctx, log, consumer, p) })
 	}
 	return errors.Join(g.Wait(), consumer.Close())
 }
@@ -33,7 +33,7 @@ type assignment struct {
 }
 
 // assign finds out where each partition begins and ends.
-func (c *Consumer) assign(log *kafkaLog, handle func(context.Context, Record) error) ([]assignment, error) {
+func (c *Consumer) assign(log *kafkaLog, handle handler) ([]assignment, error) {
 	var ps []assignment
 	for kafka := range c.topics {
 		numbers := c.cfg.Partitions
@@ -50,8 +50,11 @@ func (c *Consumer) assign(log *kafkaLog, handle func(context.Context, Record) er
 			}
 			// A log that ends before the offset is waited for; what is gone is an error.
 			fetch := min(start, b.newest)
-			if err := b.check(fetch); err != nil {
-				return nil, fmt.Errorf("%s partition %d: %w", kafka, n, err)
+			if gone := b.check(fetch); gone != nil {
+				if fetch, err = c.within(kafka, n, fetch, b, gone); err != nil {
+					return nil, err
+				}
+				start = fetch
 			}
 			p := c.partition(kafka, n, start, handle)
 			p.from = c.cfg.Start.time
@@ -89,10 +92,23 @@ func (c *Consumer) setEnd(log *kafkaLog, p *partition, start int64) error {
 }
 
 // read reads one partition until its end.
-func (c *Consumer) read(ctx context.Context, consumer sarama.Consumer, p assignment) (err error) {
-	if p.progress.next > p.last {
-		return nil
+func (c *Consumer) read(ctx context.Context, log *kafkaLog, consumer sarama.Consumer, p assignment) error {
+	for p.progress.next <= p.last {
+		gone := c.readFrom(ctx, consumer, p)
+		if !errors.Is(gone, ErrOffsetOutOfRange) {
+			return gone
+		}
+		var err error
+		if p.fetch, err = c.lost(log, p.partition, gone); err != nil {
+			return err
+		}
+		p.progress = progress{next: p.fetch}
 	}
+	return nil
+}
+
+// readFrom reads one partition from where it is to be fetched, until its end.
+func (c *Consumer) readFrom(ctx context.Context, consumer sarama.Consumer, p assignment) error {
 	pc, err := consumer.ConsumePartition(p.kafka, p.number, p.fetch)
 	if errors.Is(err, sarama.ErrOffsetOutOfRange) {
 		return fmt.Errorf("%s partition %d: offset %d: %w", p.kafka, p.number, p.fetch, ErrOffsetOutOfRange)

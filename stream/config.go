@@ -29,9 +29,10 @@ type Config struct {
 	// Start is where a partition begins for which the group remembers nothing, or where
 	// every partition begins without a group. Default Oldest. A partition that a topic
 	// got later than the group begins at its oldest record, whatever Start is.
-	// A group whose remembered offset is not in the log any more stops with
-	// ErrOffsetOutOfRange: use another group, or set its offset with Kafka's tools.
 	Start Position
+	// Gone is what is done when records that were to be read are not in the log any
+	// more. Default StopWhenGone.
+	Gone GonePolicy
 	// End is where reading ends, as it is at the start; not with a group. Run returns
 	// when each partition is handled up to it. Default: it never ends.
 	End Position
@@ -39,11 +40,23 @@ type Config struct {
 	// waiting for the mirror's commit; repeats are dropped by source and seq. Records of
 	// a transaction that is never committed are seen as well. Default: committed ones only.
 	ReadUncommitted bool
-	// SkipForeign passes over records that the mirror did not write. Default: they stop
-	// the consumer with record.ErrNotMirrored.
+	// SkipForeign passes over records that the mirror did not write. Default: they go to
+	// RejectTopic or, without one, stop the consumer with record.ErrNotMirrored.
 	SkipForeign bool
-	// Handler handles one record; see Run. The record's key and body are its own.
+	// Handler handles one record; see Run. The record's key and body are its own. JSON
+	// and Proto make one of a function that takes the decoded body too.
 	Handler func(context.Context, Record) error
+	// BatchHandler handles some records of one partition, in order, instead of Handler;
+	// see Run. The slice is the handler's until it returns.
+	BatchHandler func(context.Context, []Record) error
+	// BatchRecords is how many records a batch has at most, and BatchWait how long it is
+	// collected at most after its first one. Together its bodies have no more than
+	// FetchBytes, unless one alone has. Default 500 records, 20 ms.
+	BatchRecords int
+	BatchWait    time.Duration
+	// RejectTopic is where rejected records go: the name in Kafka of a topic that exists,
+	// with nothing added to it. Default: none, and a Reject stops the consumer.
+	RejectTopic string
 	// StopTimeout is what the record in hand gets before its context ends, when the
 	// consumer stops or a partition goes to another member. Default 10 s.
 	StopTimeout time.Duration
@@ -81,8 +94,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	wrong(len(cfg.Partitions) > 0 && cfg.Group != "", "Partitions: a group assigns them; give one of the two")
 	wrong(len(cfg.Partitions) > 0 && len(cfg.Topics) != 1, "Partitions: they need exactly one topic")
 	wrong(cfg.End.kind != unset && cfg.Group != "", "End: not with a group")
-	wrong(cfg.StopTimeout < 0 || cfg.CommitInterval < 0 || cfg.SessionTimeout < 0 || cfg.LagInterval < 0 || cfg.FetchBytes < 0,
-		"a negative duration or size")
+	wrong(cfg.Handler != nil && cfg.BatchHandler != nil, "BatchHandler: Handler is given too; give one of the two")
+	wrong(cfg.StopTimeout < 0 || cfg.CommitInterval < 0 || cfg.SessionTimeout < 0 || cfg.LagInterval < 0 || cfg.FetchBytes < 0 ||
+		cfg.BatchRecords < 0 || cfg.BatchWait < 0, "a negative duration or size")
 	if err := errors.Join(errs...); err != nil {
 		return cfg, err
 	}
@@ -91,6 +105,8 @@ func (cfg Config) withDefaults() (Config, error) {
 	cfg.SessionTimeout = orDefault(cfg.SessionTimeout, 10*time.Second)
 	cfg.LagInterval = orDefault(cfg.LagInterval, 5*time.Second)
 	cfg.FetchBytes = orDefault(cfg.FetchBytes, 1<<20)
+	cfg.BatchRecords = orDefault(cfg.BatchRecords, 500)
+	cfg.BatchWait = orDefault(cfg.BatchWait, 20*time.Millisecond)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -140,5 +156,18 @@ func (cfg *Config) sarama() *sarama.Config {
 	// A join is answered when the other members have given up what they hold.
 	sc.Net.ReadTimeout = max(sc.Net.ReadTimeout, cfg.StopTimeout+20*time.Second)
 	sc.Consumer.Group.Rebalance.Retry.Backoff = 500 * time.Millisecond
+	return sc
+}
+
+// producer is the configuration of a client that writes: acknowledged by every replica in
+// sync, and none twice by the client's own repeats.
+func (cfg *Config) producer() *sarama.Config {
+	sc := cfg.sarama()
+	sc.Producer.Idempotent = true
+	sc.Producer.RequiredAcks = sarama.WaitForAll
+	sc.Producer.Retry.Max = 10
+	sc.Producer.Return.Successes, sc.Producer.Return.Errors = true, true
+	sc.Producer.MaxMessageBytes = 100 << 20 // the topic's own limit decides
+	sc.Net.MaxOpenRequests = 1
 	return sc
 }

@@ -27,6 +27,8 @@ type Consumer struct {
 	metrics *metrics
 	held    holdings
 	trouble atomic.Bool
+	log     atomic.Pointer[kafkaLog] // while it runs
+	rejects *rejecter                // nil without a reject topic
 }
 
 // New checks the configuration. All that is wrong with it is reported at once.
@@ -48,22 +50,41 @@ func New(cfg Config) (*Consumer, error) {
 
 // Run reads until ctx ends, an error comes up, or each partition is handled up to End,
 // and then returns nil, the error, or nil. The handler is called with one record of a
-// partition after another, and for several partitions at once. When it returns nil the
-// record is handled, and its offset will be committed; when it returns an error the
-// consumer stops, and Run returns a *HandlerError. A record in hand when its context
-// ends is handled again by whoever reads the partition next.
+// partition after another, and for several partitions at once. What it returns decides:
+//
+//	nil         the record is handled, and its offset will be committed
+//	RetryAfter  the partition waits, and the same record comes again; others go on
+//	Reject      the record goes to the reject topic, and then it is handled
+//	other       the consumer stops, and Run returns a *HandlerError
+//
+// A BatchHandler's outcome is that of all records of the batch, unless At says which.
+// A record in hand when its context ends is handled again by whoever reads the partition
+// next.
 //
 // At the start Kafka must answer, and the topics must exist: the error wraps
 // ErrUnreachable, ErrUnknownTopic or ErrOffsetOutOfRange. Later, Run waits for a Kafka
 // that is away.
 func (c *Consumer) Run(ctx context.Context) error {
-	if c.cfg.Handler == nil {
-		return errors.New("stream: Handler: none is given")
+	switch {
+	case c.cfg.BatchHandler != nil:
+		return c.run(ctx, handler{c.cfg.BatchHandler, c.cfg.BatchRecords})
+	case c.cfg.Handler != nil:
+		return c.run(ctx, oneByOne(c.cfg.Handler))
 	}
-	return c.run(ctx, c.cfg.Handler)
+	return errors.New("stream: Handler: none is given")
 }
 
-func (c *Consumer) run(ctx context.Context, handle func(context.Context, Record) error) (err error) {
+// handler handles batches of up to most records.
+type handler struct {
+	call func(context.Context, []Record) error
+	most int
+}
+
+func oneByOne(handle func(context.Context, Record) error) handler {
+	return handler{func(ctx context.Context, batch []Record) error { return handle(ctx, batch[0]) }, 1}
+}
+
+func (c *Consumer) run(ctx context.Context, handle handler) (err error) {
 	log, err := openLog(c.cfg)
 	if err != nil {
 		return err
@@ -74,6 +95,12 @@ func (c *Consumer) run(ctx context.Context, handle func(context.Context, Record)
 			return err
 		}
 	}
+	if c.rejects, err = openRejecter(&c.cfg, log); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.rejects.close()) }()
+	c.log.Store(log)
+	defer c.log.Store(nil)
 	lagging, stopLag := context.WithCancel(ctx)
 	var lag sync.WaitGroup
 	lag.Go(func() { c.watchLag(lagging, log) })
@@ -85,11 +112,12 @@ func (c *Consumer) run(ctx context.Context, handle func(context.Context, Record)
 }
 
 // partition makes the reader of one partition that begins at an offset.
-func (c *Consumer) partition(kafka string, number int32, next int64, handle func(context.Context, Record) error) *partition {
+func (c *Consumer) partition(kafka string, number int32, next int64, handle handler) *partition {
 	topic := c.topics[kafka]
 	p := &partition{
 		topic: topic, kafka: kafka, number: number,
 		cfg: &c.cfg, handle: handle, mark: func(int64) {}, last: forever,
+		rejects: c.rejects, trouble: c.inTrouble,
 		progress: progress{next}, metrics: c.metrics.of(c.cfg.Group, topic),
 	}
 	p.next.Store(next)

@@ -3,8 +3,9 @@
 // broker or its database.
 //
 //	Kafka ─ poll ─> partition ─ handle ─> your function ─ commit ─> Kafka
-//	       (sarama)  in order,             one record at           group offsets,
-//	                 one per partition     a time                  after handling
+//	       (sarama)  in order,             one record or           group offsets,
+//	                 one per partition     batch at a time         after handling
+//	                     └─ Reject ─> reject topic
 //
 // A Consumer is either a member of a consumer group, which shares the partitions and
 // remembers how far each is handled, or reads partitions assigned to it, from any
@@ -17,18 +18,24 @@
 //   - Committed records only, each once, unless ReadUncommitted.
 //   - An offset is committed only when its record and all before it are handled.
 //   - A partition is given up only when its handler has returned.
-//   - Nothing is passed over in silence: an offset that the log does not hold is an error.
+//   - Nothing is passed over in silence: an offset that the log does not hold is an error
+//     that names what is gone (Config.Gone), and a record that cannot be decoded is
+//     rejected or stops the consumer.
 //   - Memory is bounded by FetchBytes per partition and what the client has on its way:
 //     a slow handler makes Kafka wait, not memory grow.
 //
 // Files: config.go, consumer.go (Run), records.go (the iterator), group.go and
-// assigned.go (the two ways to get partitions), partition.go (handle), commit.go (how
-// far), start.go (positions), log.go (questions to Kafka), held.go (the partitions
-// read at present), lag.go, metrics.go, errors.go.
+// assigned.go (the two ways to get partitions), partition.go (handle), outcome.go (what a
+// handler may answer), reject.go (the reject topic), typed.go (JSON and protobuf bodies),
+// commit.go (how far), start.go (positions), log.go (questions to Kafka), held.go (the
+// partitions read at present), lag.go, metrics.go, errors.go.
 //
 // Not obvious:
 //   - A handler's error stops the whole consumer, on purpose: passing the record over
-//     or trying again are the handler's to decide. What was handled before is committed.
+//     (Reject) or trying again (RetryAfter) are the handler's to decide. What was handled
+//     before is committed.
+//   - A record can be in the reject topic twice: the write and the commit of its offset
+//     are two steps. notify-source and notify-seq tell that it is the same.
 //   - A member that Kafka takes for dead loses its partitions while its handler may
 //     still run: then one record can be in two hands. SessionTimeout bounds how soon.
 //     A handler that outlasts StopTimeout and ignores its context for 15 seconds more
@@ -37,7 +44,10 @@
 //     is handled" cannot be told from offsets alone: End and lag look into the log.
 //   - Lag in seconds is measured from commit times by the store's clock.
 //   - A group's commits carry the topic's number of partitions, so that a partition
-//     added later is read from its beginning, also by a group that started at Newest.
+//     added later is read from its beginning, also by a group that started at Newest; and
+//     the topic's id, so that the offsets of a deleted topic are not taken for those of
+//     another with its name. Kafka itself forgets a deleted topic's offsets in time: then
+//     the group begins at Start.
 //   - Kafka's look-up by time finds markers too, which bear the time of the mirror's
 //     writing: it may point before the first record at a position's time. What lies
 //     between is read and passed over; a group that stops meanwhile handles the rest of it.

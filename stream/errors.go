@@ -14,12 +14,17 @@ var (
 	// it yet, or the prefix differs from the mirror's.
 	ErrUnknownTopic = errors.New("topic is not in kafka")
 	// ErrOffsetOutOfRange is returned when the log does not hold the offset to start or
-	// go on from: retention took it, or the topic was deleted and made again. Nothing
-	// is passed over in silence; see Config.Start for how to go on.
+	// go on from: retention took it, or the topic was deleted and made again. Its text
+	// names the offsets that are gone. Nothing is passed over in silence; see Config.Gone.
 	ErrOffsetOutOfRange = errors.New("offset is not in the log")
+	// ErrNoRejectTopic is returned, in a HandlerError, when a handler rejected a record
+	// and Config.RejectTopic is empty.
+	ErrNoRejectTopic = errors.New("rejected, and no reject topic is configured")
 
 	// errNotTaken is returned by a handler of ours that did not take the record.
 	errNotTaken = errors.New("record not taken")
+	// errNotOfBatch is what comes of an At with another batch's record.
+	errNotOfBatch = errors.New("a handler may name only records that it was given")
 )
 
 // A HandlerError is returned by Run when a handler returned an error: the consumer

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 const rejoinAfter = time.Second
 
 // runGroup is a member of the group until ctx ends or an error comes up.
-func (c *Consumer) runGroup(ctx context.Context, log *kafkaLog, handle func(context.Context, Record) error) error {
+func (c *Consumer) runGroup(ctx context.Context, log *kafkaLog, handle handler) error {
 	group, err := sarama.NewConsumerGroup(c.cfg.Brokers, c.cfg.Group, c.cfg.sarama())
 	if err != nil {
 		return reachable(err)
@@ -36,7 +37,7 @@ func (c *Consumer) runGroup(ctx context.Context, log *kafkaLog, handle func(cont
 }
 
 // member takes part in one generation of the group after another.
-func (c *Consumer) member(ctx context.Context, group sarama.ConsumerGroup, log *kafkaLog, handle func(context.Context, Record) error) error {
+func (c *Consumer) member(ctx context.Context, group sarama.ConsumerGroup, log *kafkaLog, handle handler) error {
 	names := make([]string, 0, len(c.topics))
 	for kafka := range c.topics {
 		names = append(names, kafka)
@@ -77,12 +78,12 @@ func (c *Consumer) member(ctx context.Context, group sarama.ConsumerGroup, log *
 type generation struct {
 	c      *Consumer
 	log    *kafkaLog
-	handle func(context.Context, Record) error
+	handle handler
 	stop   func()
 
 	mu    sync.Mutex
 	first error
-	count map[string]string // partitions of each topic, as the metadata of commits
+	notes map[string]string // what a commit says of each topic; see note
 	fresh map[place]bool    // where no offset was committed and Start holds
 }
 
@@ -110,19 +111,23 @@ func (g *generation) failure() error {
 
 // Setup gives each partition without a committed offset its start, and checks the others.
 func (g *generation) Setup(s sarama.ConsumerGroupSession) error {
-	g.count, g.fresh = map[string]string{}, map[place]bool{}
+	g.notes, g.fresh = map[string]string{}, map[place]bool{}
 	for kafka, claimed := range s.Claims() {
 		all, err := g.log.partitions(kafka)
 		if err != nil {
 			return err
 		}
-		g.count[kafka] = strconv.Itoa(len(all))
+		id, err := g.log.topicID(kafka)
+		if err != nil {
+			return err
+		}
+		g.notes[kafka] = note{len(all), id}.String()
 		commits, err := g.log.commits(g.c.cfg.Group, kafka, all)
 		if err != nil {
 			return err
 		}
 		for _, n := range claimed {
-			if err := g.begin(s, kafka, n, commits); err != nil {
+			if err := g.begin(s, kafka, n, commits, id); err != nil {
 				return err
 			}
 		}
@@ -132,7 +137,7 @@ func (g *generation) Setup(s sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-func (g *generation) begin(s sarama.ConsumerGroupSession, kafka string, n int32, commits commits) error {
+func (g *generation) begin(s sarama.ConsumerGroupSession, kafka string, n int32, commits commits, topicID string) error {
 	start := g.c.cfg.Start
 	committed, known := commits.offsets[n]
 	switch {
@@ -147,11 +152,17 @@ func (g *generation) begin(s sarama.ConsumerGroupSession, kafka string, n int32,
 	if err != nil {
 		return err
 	}
-	if err := b.check(offset); err != nil {
-		return fmt.Errorf("%s partition %d: %w", kafka, n, err)
+	gone := b.check(offset)
+	if known && commits.remade(n, topicID) {
+		gone = fmt.Errorf("offset %d: %w: the topic was deleted and made again; up to %d is of the old one", offset, ErrOffsetOutOfRange, offset)
 	}
-	if !known {
-		s.MarkOffset(kafka, n, offset, g.count[kafka])
+	offset, err = g.c.within(kafka, n, offset, b, gone)
+	if err != nil {
+		return err
+	}
+	if !known || gone != nil { // each goes in one direction only
+		s.MarkOffset(kafka, n, offset, g.notes[kafka])
+		s.ResetOffset(kafka, n, offset, g.notes[kafka])
 	}
 	return nil
 }
@@ -163,10 +174,15 @@ func (g *generation) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Co
 	if g.fresh[place{kafka, n}] {
 		p.from = g.c.cfg.Start.time
 	}
-	p.mark = func(next int64) { s.MarkOffset(kafka, n, next, g.count[kafka]) }
+	p.mark = func(next int64) { s.MarkOffset(kafka, n, next, g.notes[kafka]) }
 	g.c.held.add(p)
 	defer g.c.letGo(p)
-	if err := p.run(s.Context(), claim.Messages()); err != nil {
+	err := p.run(s.Context(), claim.Messages())
+	if errors.Is(err, ErrOffsetOutOfRange) {
+		// Where to go on is for the next generation's Setup, which the return makes come.
+		_, err = g.c.lost(g.log, p, err)
+	}
+	if err != nil {
 		g.fail(err)
 	}
 	return nil
@@ -181,6 +197,7 @@ func (g *generation) Cleanup(s sarama.ConsumerGroupSession) error {
 // commits are what a group remembers of a topic.
 type commits struct {
 	offsets map[int32]int64
+	topics  map[int32]string // the topic's id at the commit, where it is known
 	// partitions is the least number of partitions that the topic had at a commit; 0
 	// when none is known.
 	partitions int
@@ -191,8 +208,33 @@ func (c commits) knewLess(partition int32) bool {
 	return c.partitions > 0 && int(partition) >= c.partitions
 }
 
-// commits asks for what a group has committed. Each commit carries the topic's number
-// of partitions as its metadata.
+// remade tells whether a commit is of an earlier topic of the same name.
+func (c commits) remade(partition int32, topicID string) bool {
+	then := c.topics[partition]
+	return then != "" && topicID != "" && then != topicID
+}
+
+// A note is what each commit says of its topic, as its metadata: "<partitions> <id>".
+type note struct {
+	partitions int
+	topicID    string // empty when it is not known
+}
+
+// String is the note as a commit carries it.
+func (n note) String() string { return strings.TrimSpace(strconv.Itoa(n.partitions) + " " + n.topicID) }
+
+// parseNote reads a note; other tools' metadata says nothing.
+func parseNote(text string) (n note) {
+	count, id, _ := strings.Cut(text, " ")
+	var err error
+	if n.partitions, err = strconv.Atoi(count); err != nil || n.partitions <= 0 {
+		return note{}
+	}
+	n.topicID = id
+	return n
+}
+
+// commits asks for what a group has committed.
 func (l *kafkaLog) commits(group, topic string, partitions []int32) (commits, error) {
 	admin, err := sarama.NewClusterAdminFromClient(l.client)
 	if err != nil {
@@ -202,7 +244,7 @@ func (l *kafkaLog) commits(group, topic string, partitions []int32) (commits, er
 	if err != nil {
 		return commits{}, err
 	}
-	c := commits{offsets: map[int32]int64{}}
+	c := commits{offsets: map[int32]int64{}, topics: map[int32]string{}}
 	var errs []error
 	for n, block := range resp.Blocks[topic] {
 		if err := kafkaError(block.Err); err != nil {
@@ -212,8 +254,10 @@ func (l *kafkaLog) commits(group, topic string, partitions []int32) (commits, er
 			continue
 		}
 		c.offsets[n] = block.Offset
-		if count, err := strconv.Atoi(block.Metadata); err == nil && count > 0 && (c.partitions == 0 || count < c.partitions) {
-			c.partitions = count // other tools' metadata says nothing
+		said := parseNote(block.Metadata)
+		c.topics[n] = said.topicID
+		if said.partitions > 0 && (c.partitions == 0 || said.partitions < c.partitions) {
+			c.partitions = said.partitions
 		}
 	}
 	return c, errors.Join(errs...)

@@ -1,8 +1,11 @@
 package stream
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -69,6 +72,47 @@ func (p *partition) measure(log *kafkaLog, now time.Time) (int64, error) {
 		return 0, nil
 	}
 	return last + 1 - next, nil
+}
+
+// PartitionLag is how far behind a partition is.
+type PartitionLag struct {
+	// Topic is notify's name.
+	Topic     string
+	Partition int32
+	// Next is the offset of the next record to handle.
+	Next int64
+	// Records are not handled yet; markers among them count too. 0 when there is nothing
+	// to handle.
+	Records int64
+	// Behind is the time since the latest instant for which all committed before it is
+	// known to be handled, by the store's clock; 0 when none is known yet.
+	Behind time.Duration
+}
+
+// Lag asks Kafka how far behind each partition is that is read at present, by topic and
+// partition; none before Run and after it. It may be called at any time.
+func (c *Consumer) Lag() ([]PartitionLag, error) {
+	log := c.log.Load()
+	if log == nil {
+		return nil, nil
+	}
+	now := time.Now()
+	var lags []PartitionLag
+	for _, p := range c.held.now() {
+		records, err := p.measure(log, now)
+		if err != nil {
+			return nil, err
+		}
+		l := PartitionLag{Topic: p.topic, Partition: p.number, Next: p.next.Load(), Records: records}
+		if at := p.caughtUp.Load(); at > 0 {
+			l.Behind = max(0, now.Sub(time.Unix(0, at)))
+		}
+		lags = append(lags, l)
+	}
+	slices.SortFunc(lags, func(a, b PartitionLag) int {
+		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	return lags, nil
 }
 
 // letGo ends what is said about a partition.

@@ -41,6 +41,25 @@ func (l *kafkaLog) partitions(topic string) ([]int32, error) {
 	return ps, nil
 }
 
+// topicID is the id that Kafka gave the topic when it was made; empty where it gives none.
+func (l *kafkaLog) topicID(topic string) (string, error) {
+	broker := l.client.LeastLoadedBroker()
+	if broker == nil {
+		return "", reachable(sarama.ErrOutOfBrokers)
+	}
+	resp, err := broker.GetMetadata(sarama.NewMetadataRequest(sarama.V2_8_0_0, []string{topic}))
+	if err != nil {
+		_ = broker.Close() // a broken connection would be handed out again
+		return "", fmt.Errorf("%s: metadata: %w", topic, err)
+	}
+	for _, t := range resp.Topics {
+		if t.Name == topic && t.Uuid != (sarama.Uuid{}) {
+			return t.Uuid.String(), nil
+		}
+	}
+	return "", nil
+}
+
 // bounds are the ends of a partition.
 func (l *kafkaLog) bounds(topic string, partition int32) (b bounds, err error) {
 	if b.oldest, err = l.offset(topic, partition, sarama.OffsetOldest, l.isolation); err != nil {

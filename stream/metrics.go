@@ -12,6 +12,9 @@ type metrics struct {
 	records    *prometheus.CounterVec
 	errors     *prometheus.CounterVec
 	duration   *prometheus.HistogramVec
+	retries    *prometheus.CounterVec
+	rejected   *prometheus.CounterVec
+	gone       *prometheus.CounterVec
 	duplicates *prometheus.CounterVec
 	foreign    *prometheus.CounterVec
 	lagRecords *prometheus.GaugeVec
@@ -20,8 +23,8 @@ type metrics struct {
 
 // topicMetrics are those of one group and topic.
 type topicMetrics struct {
-	records, errors, duplicates, foreign prometheus.Counter
-	duration                             prometheus.Observer
+	records, errors, retries, rejected, duplicates, foreign prometheus.Counter
+	duration                                                prometheus.Observer
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -35,10 +38,19 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "notify_stream_handler_errors_total", Help: "Errors that the handler returned; each stopped the consumer.",
 		}, byTopic)),
 		register(reg, &m.duration, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "notify_stream_handle_duration_seconds", Help: "Time in the handler, per record.",
+			Name: "notify_stream_handle_duration_seconds", Help: "Time in the handler, per record, or per batch for a batch handler.",
 			Buckets:                        []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 			NativeHistogramBucketFactor:    1.1,
 			NativeHistogramMaxBucketNumber: 100,
+		}, byTopic)),
+		register(reg, &m.retries, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "notify_stream_retries_total", Help: "Outcomes that asked for another try later.",
+		}, byTopic)),
+		register(reg, &m.rejected, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "notify_stream_rejected_total", Help: "Records that went to the reject topic.",
+		}, byTopic)),
+		register(reg, &m.gone, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "notify_stream_gone_total", Help: "Times that a partition went on at its oldest record, since what was to be read next is gone.",
 		}, byTopic)),
 		register(reg, &m.duplicates, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "notify_stream_duplicates_total", Help: "Repeats dropped by source and seq; only a reader of uncommitted records has them.",
@@ -76,6 +88,8 @@ func (m *metrics) of(group, topic string) topicMetrics {
 	return topicMetrics{
 		records:    m.records.WithLabelValues(group, topic),
 		errors:     m.errors.WithLabelValues(group, topic),
+		retries:    m.retries.WithLabelValues(group, topic),
+		rejected:   m.rejected.WithLabelValues(group, topic),
 		duplicates: m.duplicates.WithLabelValues(group),
 		foreign:    m.foreign.WithLabelValues(group, topic),
 		duration:   m.duration.WithLabelValues(group, topic),

@@ -12,8 +12,8 @@ import (
 // return, if there is one.
 func (c *Consumer) Records(ctx context.Context) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		if c.cfg.Handler != nil {
-			yield(Record{}, errors.New("stream: Handler: Records needs a Config without it"))
+		if c.cfg.Handler != nil || c.cfg.BatchHandler != nil {
+			yield(Record{}, errors.New("stream: Handler: Records needs a Config without one"))
 			return
 		}
 		ctx, cancel := context.WithCancel(ctx)
@@ -22,7 +22,7 @@ func (c *Consumer) Records(ctx context.Context) iter.Seq2[Record, error] {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			err = c.run(ctx, func(work context.Context, r Record) error { return offer(ctx, work, turns, r) })
+			err = c.run(ctx, oneByOne(func(work context.Context, r Record) error { return offer(ctx, work, turns, r) }))
 		}()
 		defer func() { cancel(); <-ended }()
 		for {

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -77,6 +78,21 @@ func ParsePosition(text string, now time.Time) (Position, error) {
 	return Position{}, fmt.Errorf("position %q: not oldest, newest, an offset, a time such as 2026-11-29T14:00:00Z, or a duration such as 15m", text)
 }
 
+// GonePolicy is what is done when records that were to be read next are not in the log
+// any more: retention took them before they were read, or the topic was deleted and made
+// again, or its log was cut off.
+type GonePolicy uint8
+
+const (
+	// StopWhenGone stops the consumer with an error that wraps ErrOffsetOutOfRange and
+	// names the offsets that are gone. Use another group then, set the group's offset with
+	// Kafka's tools, or run once with OldestWhenGone.
+	StopWhenGone GonePolicy = iota
+	// OldestWhenGone goes on at the oldest record that there is. The offsets that are gone
+	// are logged as a warning and counted in notify_stream_gone_total.
+	OldestWhenGone
+)
+
 // bounds are the ends of a partition: the offset of its oldest record, behind the
 // newest one that the reader may see, and behind the last one of all.
 type bounds struct {
@@ -86,10 +102,39 @@ type bounds struct {
 // check returns an error when the log does not hold an offset.
 func (b bounds) check(offset int64) error {
 	if offset < b.oldest {
-		return fmt.Errorf("offset %d: %w: the oldest is %d", offset, ErrOffsetOutOfRange, b.oldest)
+		return fmt.Errorf("offset %d: %w: %d to %d are gone, the oldest is %d", offset, ErrOffsetOutOfRange, offset, b.oldest-1, b.oldest)
 	}
 	if offset > b.end {
-		return fmt.Errorf("offset %d: %w: the log ends at %d", offset, ErrOffsetOutOfRange, b.end)
+		return fmt.Errorf("offset %d: %w: %d to %d are gone, the log ends at %d: it was cut off, or the topic made again",
+			offset, ErrOffsetOutOfRange, b.end, offset-1, b.end)
 	}
 	return nil
+}
+
+// lost is where to go on when Kafka said of a partition, while it was read, that what
+// comes next is gone.
+func (c *Consumer) lost(log *kafkaLog, p *partition, gone error) (int64, error) {
+	b, err := log.bounds(p.kafka, p.number)
+	if err != nil {
+		return 0, errors.Join(gone, err)
+	}
+	if named := b.check(p.progress.next); named != nil {
+		gone = named
+	}
+	return c.within(p.kafka, p.number, p.progress.next, b, gone)
+}
+
+// within is where to begin: at the offset, or at the oldest when gone says that the
+// offset is not in the log and the policy is to go on.
+func (c *Consumer) within(kafka string, partition int32, offset int64, b bounds, gone error) (int64, error) {
+	switch {
+	case gone == nil:
+		return offset, nil
+	case c.cfg.Gone != OldestWhenGone:
+		return 0, fmt.Errorf("%s partition %d: %w", kafka, partition, gone)
+	}
+	c.cfg.Logger.Warn("records are gone, going on at the oldest",
+		"topic", kafka, "partition", partition, "wanted", offset, "oldest", b.oldest, "end", b.end, "err", gone)
+	c.metrics.gone.WithLabelValues(c.cfg.Group, c.topics[kafka]).Inc()
+	return b.oldest, nil
 }
