@@ -51,7 +51,7 @@ func TestAStopDoesNotWaitForARetry(t *testing.T) {
 	name := topic(t, 1)
 	newMirror(t, name).commit(0, "a", "b")
 	s := newSeen()
-	r := run(t, stream.Config{Topics: []string{name}, Group: name, Handler: func(ctx context.Context, r stream.Record) error {
+	r := run(t, stream.Config{Topics: []string{name}, Group: name, StopTimeout: time.Hour, Handler: func(ctx context.Context, r stream.Record) error {
 		_ = s.handle(ctx, r) // always nil
 		if string(r.Body) == "b" {
 			return stream.RetryAfter(24 * time.Hour)
