@@ -67,8 +67,8 @@ func TestServerWithMyCnfIsFitForAStore(t *testing.T) {
 	}
 	server := dbtest.Private(t, embedded.Config{Extra: flags})
 	report := preflight.Check(t.Context(), server.DSN("notify"), preflight.Options{Role: preflight.Broker})
-	if report.Err() != nil || len(report.Warnings) > 0 {
-		t.Errorf("%v, %q", report.Err(), report.Warnings)
+	if report.Err() != nil || len(report.Warnings()) > 0 {
+		t.Errorf("%v, %q", report.Err(), report.Warnings())
 	}
 }
 
@@ -198,8 +198,8 @@ func killOwnConnection(t *testing.T, db *sql.DB) {
 func fit(t *testing.T, address string, role preflight.Role) {
 	t.Helper()
 	report := preflight.Check(t.Context(), address, preflight.Options{Role: role})
-	if report.Err() != nil || len(report.Warnings) > 0 {
-		t.Errorf("role %d: %v, %q", role, report.Err(), report.Warnings)
+	if report.Err() != nil || len(report.Warnings()) > 0 {
+		t.Errorf("role %d: %v, %q", role, report.Err(), report.Warnings())
 	}
 }
 

@@ -83,8 +83,8 @@ func checkStore(ctx context.Context, c config, name string, logger *slog.Logger)
 	report := preflight.Check(ctx, c.Mirror.Stores[name].DSN, preflight.Options{
 		Role: preflight.Mirror, MaxBody: int64(c.Mirror.MaxBodyBytes),
 	})
-	for _, warning := range report.Warnings {
-		logger.WarnContext(ctx, "store setting", slog.String("store", name), slog.String("text", warning))
+	for _, warning := range report.Warnings() {
+		logger.WarnContext(ctx, "store setting", slog.String("store", name), slog.String("text", warning.String()))
 	}
 	if err := report.Err(); err != nil {
 		return fmt.Errorf("store %s: %w", name, err)

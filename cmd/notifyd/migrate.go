@@ -44,8 +44,8 @@ func prepareAll(ctx context.Context, c config, logger *slog.Logger) (main schema
 func prepare(ctx context.Context, c config, name string, logger *slog.Logger, shards int) (schema.Info, error) {
 	store := c.Broker.Stores[name]
 	report := preflight.Check(ctx, store.DSN, preflight.Options{Role: preflight.Broker, MaxBody: int64(c.Broker.MaxBodyBytes)})
-	for _, warning := range report.Warnings {
-		logger.WarnContext(ctx, "store setting", slog.String("store", name), slog.String("text", warning))
+	for _, warning := range report.Warnings() {
+		logger.WarnContext(ctx, "store setting", slog.String("store", name), slog.String("text", warning.String()))
 	}
 	if err := report.Err(); err != nil {
 		return schema.Info{}, fmt.Errorf("store %s: %w", name, err)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 
 	"github.com/go-sql-driver/mysql"
 
+	"notifymirror/notifyd/schema"
 	"notifymirror/notifyd/schema/dsn"
 )
 
@@ -37,7 +39,7 @@ func Check(ctx context.Context, address string, opts Options) Report {
 	var report Report
 	cfg, err := dsn.Parse(address)
 	if err != nil {
-		report.refuse(codeConfig, "%s", err)
+		report.refuse(codeConfig, err.Error(), "", do("correct the store's dsn"))
 		return report
 	}
 	if opts.MaxBody == 0 {
@@ -45,19 +47,19 @@ func Check(ctx context.Context, address string, opts Options) Report {
 	}
 	db, err := open(cfg)
 	if err != nil {
-		report.refuse(codeConfig, "store address %s: %s", dsn.Redact(cfg), err)
+		report.refuse(codeConfig, "store address "+dsn.Redact(cfg), err.Error(), do("correct the store's dsn"))
 		return report
 	}
 	defer db.Close()
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		report.Problems = append(report.Problems, connectProblem(cfg, err))
+		report.connectProblem(cfg, err)
 		return report
 	}
 	defer conn.Close()
 	c := checker{conn: conn, cfg: cfg, role: opts.Role, report: &report}
 	if err := c.run(ctx, opts.MaxBody); err != nil {
-		report.refuse(codeFailed, "check of %s: %s", dsn.Redact(cfg), err)
+		report.refuse(codeFailed, "the check of "+dsn.Redact(cfg)+" did not end", err.Error(), do("try again"))
 	}
 	return report
 }
@@ -98,12 +100,26 @@ func (c *checker) run(ctx context.Context, maxBody int64) error {
 	}
 	s.filters = c.filters(ctx, s.flavor())
 	s.check(c.report)
+	s.semiSync(c.report, c.replicatedTopics(ctx))
+	if err := c.clock(ctx); err != nil {
+		return err
+	}
 	return c.rights(ctx, quoteAccount(s.account))
+}
+
+// replicatedTopics counts the topics whose publishes wait for a replica. An account that may
+// not ask is told of none.
+func (c *checker) replicatedTopics(ctx context.Context) (n int) {
+	const query = ` WHERE settings LIKE '%"durability":"replicated"%'`
+	if c.conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+c.table(schema.TableTopic)+query).Scan(&n) != nil {
+		return 0
+	}
+	return n
 }
 
 // variables reads the settings that the check looks at.
 func (c *checker) variables(ctx context.Context, scope string) (map[string]string, error) {
-	rows, err := c.conn.QueryContext(ctx, "SHOW "+scope+" VARIABLES WHERE Variable_name IN ("+variableList+")")
+	rows, err := c.conn.QueryContext(ctx, "SHOW "+scope+" VARIABLES WHERE Variable_name IN ('"+strings.Join(settingNames, "','")+"')")
 	if err != nil {
 		return nil, fmt.Errorf("variables: %w", err)
 	}

@@ -3,6 +3,7 @@ package preflight
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 
@@ -26,28 +27,31 @@ const (
 )
 
 // connectProblem says why there is no connection. It never quotes the password.
-func connectProblem(cfg *mysql.Config, err error) Problem {
+func (r *Report) connectProblem(cfg *mysql.Config, err error) {
 	where := cfg.Net + "(" + cfg.Addr + ")"
 	var server *mysql.MySQLError
 	if !errors.As(err, &server) {
-		return unreachable(cfg, where, err)
+		r.unreachable(cfg, where, err)
+		return
 	}
+	byPassword := "BY 'PASSWORD'"
 	switch server.Number {
 	case errAccessDenied, errSocketAccount:
-		return problemf(codeDenied, "%s refuses user %q (%s): correct the user or password in the store's dsn, or let an administrator type: ALTER USER '%s'@'HOST' IDENTIFIED BY 'PASSWORD' with the account's HOST",
-			where, cfg.User, passwordUse(cfg), cfg.User)
+		r.refuse(codeDenied, fmt.Sprintf("%s refuses user %q (%s)", where, cfg.User, passwordUse(cfg)), "",
+			do("correct the user or password in the store's dsn, or let an administrator type: ALTER USER '%s'@'HOST' IDENTIFIED %s with the account's HOST", cfg.User, byPassword))
 	case errHostDenied:
-		return problemf(codeDenied, "%s takes no connections from this machine: let an administrator create an account for it: CREATE USER '%s'@'THIS-HOST' IDENTIFIED BY 'PASSWORD'",
-			where, cfg.User)
+		r.refuse(codeDenied, where+" takes no connections from this machine", "",
+			do("let an administrator create an account for it: CREATE USER '%s'@'THIS-HOST' IDENTIFIED %s", cfg.User, byPassword))
 	case errPluginMissing:
-		return problemf(codeDenied, "%s cannot authenticate user %q: %s: give the account a method that the server has: ALTER USER '%s'@'HOST' IDENTIFIED BY 'PASSWORD'",
-			where, cfg.User, server.Message, cfg.User)
+		r.refuse(codeDenied, fmt.Sprintf("%s cannot authenticate user %q", where, cfg.User), server.Message,
+			do("give the account a method that the server has: ALTER USER '%s'@'HOST' IDENTIFIED %s", cfg.User, byPassword))
 	case errSecureOnly:
-		return problemf(codeConfig, "%s takes encrypted connections only: add ?tls=true (or tls=skip-verify) to the store's dsn", where)
+		r.refuse(codeConfig, where+" takes encrypted connections only", "", do("add ?tls=true (or tls=skip-verify) to the store's dsn"))
 	case errTooManyConnections:
-		return problemf(codeUnreachable, "%s has no free connection: raise max_connections on the server, or end some clients", where)
+		r.refuse(codeUnreachable, where+" has no free connection", "", do("raise max_connections on the server, or end some clients"))
+	default:
+		r.refuse(codeFailed, where+" refuses the connection", server.Error(), do("mend what it names"))
 	}
-	return problemf(codeFailed, "%s: %s", where, server)
 }
 
 func passwordUse(cfg *mysql.Config) string {
@@ -58,7 +62,7 @@ func passwordUse(cfg *mysql.Config) string {
 }
 
 // unreachable is for errors of the network and the handshake.
-func unreachable(cfg *mysql.Config, where string, err error) Problem {
+func (r *Report) unreachable(cfg *mysql.Config, where string, err error) {
 	var dns *net.DNSError
 	var op *net.OpError
 	var cause string
@@ -75,7 +79,7 @@ func unreachable(cfg *mysql.Config, where string, err error) Problem {
 	if cfg.Passwd != "" {
 		cause = strings.ReplaceAll(cause, cfg.Passwd, "***")
 	}
-	return problemf(codeUnreachable, "no connection to %s: %s: start the server, or correct host and port in the store's dsn", where, cause)
+	r.refuse(codeUnreachable, "no connection to "+where, cause, do("start the server, or correct host and port in the store's dsn"))
 }
 
 func isCode(err error, numbers ...uint16) bool {

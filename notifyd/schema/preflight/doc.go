@@ -16,5 +16,6 @@
 //     accounts with REPLICATION CLIENT. Others are not told of them.
 //   - Row images MINIMAL, NOBLOB and FULL all work, because every INSERT of a message names
 //     every column.
+//   - Notes are for `notify doctor` alone; a daemon that starts logs warnings and errors.
 //   - Sessions can override the format and image for themselves; that is the tailer's to see.
 package preflight

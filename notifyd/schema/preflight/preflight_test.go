@@ -22,14 +22,14 @@ func TestMain(m *testing.M) { os.Exit(dbtest.Run(m)) }
 
 func TestGoodServerAndAccountPassForBothRoles(t *testing.T) {
 	address := dbtest.Schema(t)
-	if r := Check(t.Context(), address, Options{Role: Broker}); r.Err() != nil || len(r.Warnings) > 0 {
+	if r := Check(t.Context(), address, Options{Role: Broker}); r.Err() != nil || len(r.Warnings()) > 0 {
 		t.Errorf("broker before installation: %+v", r)
 	}
 	if _, err := migrate.Migrate(t.Context(), address, migrate.Options{Shards: 1}); err != nil {
 		t.Fatal(err)
 	}
 	for _, role := range []Role{Broker, Mirror} {
-		if r := Check(t.Context(), address, Options{Role: role}); r.Err() != nil || len(r.Warnings) > 0 {
+		if r := Check(t.Context(), address, Options{Role: role}); r.Err() != nil || len(r.Warnings()) > 0 {
 			t.Errorf("role %d after installation: %+v", role, r)
 		}
 	}
@@ -81,7 +81,7 @@ func TestEveryFaultOfTheAddressHasItsOwnLineAndCode(t *testing.T) {
 			defer cancel()
 			report := Check(ctx, c.address, Options{Role: Broker})
 			err, ok := errors.AsType[*Error](report.Err())
-			if !ok || len(report.Problems) != 1 {
+			if !ok || len(report.Problems()) != 1 {
 				t.Fatalf("report: %+v", report)
 			}
 			if err.ExitCode() != c.code || !strings.Contains(err.Error(), c.says) {
@@ -123,22 +123,18 @@ func TestNamedStatementsMendAServer(t *testing.T) {
 	server := dbtest.Private(t, embedded.Config{Extra: extra})
 	admin := open1(t, server.DSN(""))
 	report := Check(t.Context(), server.DSN("notify"), Options{Role: Broker})
-	for _, p := range report.Problems {
-		report.Warnings = append(report.Warnings, p.Text)
+	wrong := append(report.Problems(), report.Warnings()...)
+	if len(wrong) != lines {
+		t.Errorf("%d lines, want %d: %q", len(wrong), lines, wrong)
 	}
-	if len(report.Warnings) != lines {
-		t.Errorf("%d lines, want %d: %q", len(report.Warnings), lines, report.Warnings)
-	}
-	for _, line := range report.Warnings {
-		statements := line[strings.LastIndex(line, ": ")+2:]
-		statements, _, _ = strings.Cut(statements, " and put ")
-		for statement := range strings.SplitSeq(statements, "; ") {
+	for _, f := range wrong {
+		for _, statement := range f.Mend.SQL {
 			must(t, admin, statement)
 		}
 	}
 	report = Check(t.Context(), server.DSN("notify"), Options{Role: Broker})
-	if report.Err() != nil || len(report.Warnings) > 0 {
-		t.Errorf("afterwards: %v, %q", report.Err(), report.Warnings)
+	if report.Err() != nil || len(report.Warnings()) > 0 {
+		t.Errorf("afterwards: %v, %q", report.Err(), report.Warnings())
 	}
 }
 
@@ -146,7 +142,7 @@ func TestServerWithoutBinlogIsRefused(t *testing.T) {
 	server := dbtest.Private(t, embedded.Config{Extra: []string{"--skip-log-bin"}})
 	for _, role := range []Role{Broker, Mirror} {
 		report := Check(t.Context(), server.DSN("notify"), Options{Role: role})
-		if len(report.Problems) == 0 || !strings.Contains(report.Problems[0].Text, "log_bin=OFF") {
+		if len(report.Problems()) == 0 || !strings.Contains(report.Problems()[0].String(), "log_bin=OFF") {
 			t.Errorf("role %d: %+v", role, report)
 		}
 	}
@@ -186,8 +182,8 @@ func TestNamedGrantsAreExactlyWhatIsMissing(t *testing.T) {
 	denied(t, mirror, Mirror, "GRANT REPLICATION SLAVE ON *.* TO 'poor_mirror'@'127.%'; GRANT SELECT ON `"+cfg.DBName+"`.store TO 'poor_mirror'@'127.%'")
 	typeGrants(t, admin, mirror, Mirror)
 	report := Check(t.Context(), mirror, Options{Role: Mirror})
-	if len(report.Warnings) != 1 || !strings.Contains(report.Warnings[0], "GRANT REPLICATION CLIENT") {
-		t.Errorf("warnings: %q", report.Warnings)
+	if len(report.Warnings()) != 1 || !strings.Contains(report.Warnings()[0].String(), "GRANT REPLICATION CLIENT") {
+		t.Errorf("warnings: %q", report.Warnings())
 	}
 }
 
@@ -212,7 +208,7 @@ func TestRightsThroughARoleCount(t *testing.T) {
 	}
 	c := cfg.Clone()
 	c.User, c.Passwd = "with_role", "secret"
-	if r := Check(t.Context(), c.FormatDSN(), Options{Role: Mirror}); r.Err() != nil || len(r.Warnings) > 0 {
+	if r := Check(t.Context(), c.FormatDSN(), Options{Role: Mirror}); r.Err() != nil || len(r.Warnings()) > 0 {
 		t.Errorf("report: %+v", r)
 	}
 }
@@ -221,7 +217,7 @@ func TestMirrorIsToldWhereNoStoreIsInstalled(t *testing.T) {
 	server := dbtest.Start(t)
 	for _, address := range []string{dbtest.Schema(t), server.DSN("not_there")} {
 		report := Check(t.Context(), address, Options{Role: Mirror})
-		if len(report.Problems) != 1 || !strings.Contains(report.Problems[0].Text, "notifyd migrate") {
+		if len(report.Problems()) != 1 || !strings.Contains(report.Problems()[0].String(), "notifyd migrate") {
 			t.Errorf("report: %+v", report)
 		}
 	}
@@ -230,8 +226,8 @@ func TestMirrorIsToldWhereNoStoreIsInstalled(t *testing.T) {
 func denied(t *testing.T, address string, role Role, says string) {
 	t.Helper()
 	report := Check(t.Context(), address, Options{Role: role})
-	if len(report.Problems) != 1 || report.Problems[0].Code != codeDenied || !strings.Contains(report.Problems[0].Text, says) {
-		t.Errorf("want %q in %+v", says, report.Problems)
+	if len(report.Problems()) != 1 || report.Problems()[0].Exit != codeDenied || !strings.Contains(report.Problems()[0].String(), says) {
+		t.Errorf("want %q in %+v", says, report.Problems())
 	}
 }
 
@@ -239,10 +235,8 @@ func denied(t *testing.T, address string, role Role, says string) {
 func typeGrants(t *testing.T, admin *sql.DB, address string, role Role) {
 	t.Helper()
 	report := Check(t.Context(), address, Options{Role: role})
-	for _, p := range report.Problems {
-		_, statements, _ := strings.Cut(p.Text, "type: ")
-		statements, _, _ = strings.Cut(statements, " (")
-		for statement := range strings.SplitSeq(statements, "; ") {
+	for _, p := range report.Problems() {
+		for _, statement := range p.Mend.SQL {
 			must(t, admin, statement)
 		}
 	}
@@ -253,16 +247,16 @@ func typeGrants(t *testing.T, admin *sql.DB, address string, role Role) {
 
 func assertLines(t *testing.T, report Report, problems, warnings []string) {
 	t.Helper()
-	if len(report.Problems) != len(problems) || len(report.Warnings) != len(warnings) {
-		t.Fatalf("report: %v\n%q", report.Err(), report.Warnings)
+	if len(report.Problems()) != len(problems) || len(report.Warnings()) != len(warnings) {
+		t.Fatalf("report: %v\n%q", report.Err(), report.Warnings())
 	}
 	for i, want := range problems {
-		if got := report.Problems[i].Text; !strings.Contains(got, want) {
+		if got := report.Problems()[i].String(); !strings.Contains(got, want) {
 			t.Errorf("problem %d: %q not in: %s", i, want, got)
 		}
 	}
 	for i, want := range warnings {
-		if got := report.Warnings[i]; !strings.Contains(got, want) {
+		if got := report.Warnings()[i].String(); !strings.Contains(got, want) {
 			t.Errorf("warning %d: %q not in: %s", i, want, got)
 		}
 	}

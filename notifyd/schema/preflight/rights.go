@@ -5,19 +5,44 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
 
+	"notifymirror/notifyd/finding"
 	"notifymirror/notifyd/schema"
 )
 
-// rights adds what the account lacks. account is quoted for GRANT.
+// rights adds what the account lacks, and what it has beyond need. account is quoted for GRANT.
 func (c *checker) rights(ctx context.Context, account string) error {
+	global, err := c.globalPrivileges(ctx)
+	if err != nil {
+		return err
+	}
+	c.excess(global, account)
 	if c.role == Mirror {
-		return c.mirrorRights(ctx, account)
+		return c.mirrorRights(ctx, global, account)
 	}
 	return c.brokerRights(ctx, account)
+}
+
+// excess notes rights on every schema that the account has no use for.
+func (c *checker) excess(global privileges, account string) {
+	need := []string{"USAGE"}
+	if c.role == Mirror {
+		need = append(need, "REPLICATION SLAVE", "REPLICATION REPLICA", "REPLICATION CLIENT", "BINLOG MONITOR")
+	}
+	more := slices.DeleteFunc(slices.Sorted(maps.Keys(global)), func(name string) bool { return slices.Contains(need, name) })
+	if len(more) == 0 {
+		return
+	}
+	if first := 3; len(more) > first {
+		more = append(more[:first], "and others")
+	}
+	c.report.add(finding.Note, fmt.Sprintf("account %s at %s has more rights on *.* than it needs (%s)", account, c.cfg.Addr, strings.Join(more, ", ")),
+		"so whoever gets its password has them too", do("use the accounts of deploy/grants.sql"))
 }
 
 // brokerRights asks for the right to read and write the tables, and to make them if they
@@ -63,20 +88,14 @@ func (c *checker) brokerRights(ctx context.Context, account string) error {
 		}
 	}
 	if len(missing) > 0 {
-		c.report.refuse(codeDenied, "account %s at %s lacks %s on schema %s: let an administrator type: GRANT %s ON %s.* TO %s%s",
-			account, c.cfg.Addr, strings.Join(missing, ", "), c.cfg.DBName, strings.Join(missing, ", "), quoteName(c.cfg.DBName), account,
-			createHint(missing))
+		list := strings.Join(missing, ", ")
+		mend := byAdmin(fmt.Sprintf("GRANT %s ON %s.* TO %s", list, quoteName(c.cfg.DBName), account))
+		if last := missing[len(missing)-1]; last == "CREATE" || last == "ALTER" {
+			mend.Also = "(CREATE and ALTER are not needed where notifyd migrate was run with another account's dsn)"
+		}
+		c.report.refuse(codeDenied, fmt.Sprintf("account %s at %s lacks %s on schema %s", account, c.cfg.Addr, list, c.cfg.DBName), "", mend)
 	}
 	return nil
-}
-
-// createHint names the other way to a schema that the account may not make or upgrade.
-func createHint(missing []string) string {
-	switch missing[len(missing)-1] {
-	case "CREATE", "ALTER":
-		return " (CREATE and ALTER are not needed where notifyd migrate was run with another account's dsn)"
-	}
-	return ""
 }
 
 // version is that of the schema that is there, 0 for none.
@@ -89,36 +108,34 @@ func (c *checker) version(ctx context.Context) (int64, error) {
 	case err != nil:
 		return 0, fmt.Errorf("schema version: %w", err)
 	case version.Int64 > schema.Latest:
-		c.report.refuse(codeFailed, "schema %s at %s has version %d: %s", c.cfg.DBName, c.cfg.Addr, version.Int64, schema.ErrNewer)
+		c.report.refuse(codeFailed, fmt.Sprintf("schema %s at %s has version %d", c.cfg.DBName, c.cfg.Addr, version.Int64), schema.ErrNewer.Error(), do("run a newer version"))
 	}
 	return version.Int64, nil
 }
 
 // mirrorRights asks for the binlog and for the store's row.
-func (c *checker) mirrorRights(ctx context.Context, account string) error {
-	global, err := c.globalPrivileges(ctx)
-	if err != nil {
-		return err
-	}
+func (c *checker) mirrorRights(ctx context.Context, global privileges, account string) error {
 	var grants []string
 	if !global.has("REPLICATION SLAVE", "REPLICATION REPLICA") {
 		grants = append(grants, "GRANT REPLICATION SLAVE ON *.* TO "+account)
 	}
 	if !global.has("REPLICATION CLIENT", "BINLOG MONITOR") {
-		c.report.warn("account %s at %s lacks REPLICATION CLIENT, so nobody is told before the binlog is purged: let an administrator type: GRANT REPLICATION CLIENT ON *.* TO %s", account, c.cfg.Addr, account)
+		c.report.warn(fmt.Sprintf("account %s at %s lacks REPLICATION CLIENT", account, c.cfg.Addr), "so nobody is told before the binlog is purged",
+			byAdmin("GRANT REPLICATION CLIENT ON *.* TO "+account))
 	}
 	var id string
-	err = c.conn.QueryRowContext(ctx, "SELECT id FROM "+c.table(schema.TableStore)+" WHERE one = 1").Scan(&id)
+	err := c.conn.QueryRowContext(ctx, "SELECT id FROM "+c.table(schema.TableStore)+" WHERE one = 1").Scan(&id)
 	switch {
 	case isCode(err, errTableDenied, errColumnDenied, errSchemaDenied):
 		grants = append(grants, fmt.Sprintf("GRANT SELECT ON %s.%s TO %s", quoteName(c.cfg.DBName), schema.TableStore, account))
 	case errors.Is(err, sql.ErrNoRows), isCode(err, errNoSuchTable, errUnknownDatabase):
-		c.report.refuse(codeFailed, "no store is installed in schema %s at %s: start notifyd with that store first, or type: notifyd migrate --config notifyd.yaml", c.cfg.DBName, c.cfg.Addr)
+		c.report.refuse(codeFailed, fmt.Sprintf("no store is installed in schema %s at %s", c.cfg.DBName, c.cfg.Addr), "",
+			finding.Mend{How: "start notifyd with that store first, or type", Shell: []string{"notifyd migrate --config notifyd.yaml"}})
 	case err != nil:
 		return fmt.Errorf("store row: %w", err)
 	}
 	if len(grants) > 0 {
-		c.report.refuse(codeDenied, "account %s at %s may not read the binlog or the store's row: let an administrator type: %s", account, c.cfg.Addr, strings.Join(grants, "; "))
+		c.report.refuse(codeDenied, fmt.Sprintf("account %s at %s may not read the binlog or the store's row", account, c.cfg.Addr), "", byAdmin(grants...))
 	}
 	return nil
 }

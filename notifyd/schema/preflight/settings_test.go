@@ -55,7 +55,7 @@ func TestMySQLSettingsAreToldApart(t *testing.T) {
 			switch {
 			case c.says == "" && r.Err() != nil:
 				t.Errorf("refused: %v", r.Err())
-			case c.says != "" && (len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Text, c.says)):
+			case c.says != "" && (len(r.Problems()) != 1 || !strings.Contains(r.Problems()[0].String(), c.says)):
 				t.Errorf("want %q in %v", c.says, r.Err())
 			}
 		})
