@@ -93,8 +93,8 @@ type Deps struct {
 	Version string
 }
 
-// topicOverhead is what a topic's largest record may have beside its body.
-const topicOverhead = 64 << 10
+// TopicOverhead is what a topic's largest record may have beside its body.
+const TopicOverhead = 64 << 10
 
 // maxTopicBytes is the largest max.message.bytes that is made use of.
 const maxTopicBytes = 64 << 20
@@ -104,8 +104,8 @@ var (
 	topicPrefix = regexp.MustCompile(`^[A-Za-z0-9.-][A-Za-z0-9._-]{0,99}$`)
 )
 
-// withDefaults is the configuration with every zero value replaced.
-func (c Config) withDefaults() Config {
+// WithDefaults is the configuration with every zero value replaced.
+func (c Config) WithDefaults() Config {
 	if c.ID == "" {
 		c.ID = randomID()
 	}
@@ -148,7 +148,7 @@ func randomID() string {
 // Check reports every problem of the configuration, by key and value, joined into one
 // error. It does not connect anywhere.
 func (c Config) Check() error {
-	c = c.withDefaults()
+	c = c.WithDefaults()
 	var problems []error
 	bad := func(format string, args ...any) {
 		problems = append(problems, fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...)))
@@ -172,8 +172,8 @@ func (c Config) Check() error {
 	if c.ReplicationFactor < -1 {
 		bad("replication_factor: %d; 1 or more, or -1 for the cluster's default", c.ReplicationFactor)
 	}
-	if c.MaxBodyBytes < 1 || c.MaxBodyBytes > maxTopicBytes-topicOverhead {
-		bad("max_body: %d; 1 byte to %d", c.MaxBodyBytes, maxTopicBytes-topicOverhead)
+	if c.MaxBodyBytes < 1 || c.MaxBodyBytes > maxTopicBytes-TopicOverhead {
+		bad("max_body: %d; 1 byte to %d", c.MaxBodyBytes, maxTopicBytes-TopicOverhead)
 	}
 	if c.TransactionTimeout < time.Second || c.TransactionTimeout > 15*time.Minute {
 		bad("transaction_timeout: %s; 1s to 15m", c.TransactionTimeout)

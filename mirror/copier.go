@@ -52,7 +52,7 @@ func New(config Config, store string, deps Deps) (*Copier, error) {
 	if !known {
 		return nil, fmt.Errorf("%w: stores.%s: is not there", ErrConfig, store)
 	}
-	c := &Copier{config: config.withDefaults(), name: store, session: session}
+	c := &Copier{config: config.WithDefaults(), name: store, session: Session}
 	var err error
 	if c.dsn, err = parseDSN(of.DSN); err != nil {
 		return nil, err

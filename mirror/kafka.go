@@ -57,7 +57,7 @@ func saramaConfig(c Config, transactionalID string, d dialer, closing *atomic.Bo
 	s.Producer.Return.Errors = true
 	s.Producer.Retry.Max = 3
 	s.Producer.Retry.BackoffFunc = pause(retryBackoff)
-	s.Producer.MaxMessageBytes = maxTopicBytes + topicOverhead
+	s.Producer.MaxMessageBytes = maxTopicBytes + TopicOverhead
 	s.Producer.Transaction.ID = transactionalID
 	s.Producer.Transaction.Timeout = c.TransactionTimeout
 	s.Producer.Transaction.Retry.Max = 20

@@ -66,7 +66,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	id := uuid.NewString()
-	b := &bench{t: t, brokers: testBrokers(t), script: newScript(), storeID: id, store: "a", session: session, prefix: "t" + id[:8] + "."}
+	b := &bench{t: t, brokers: testBrokers(t), script: newScript(), storeID: id, store: "a", session: Session, prefix: "t" + id[:8] + "."}
 	b.config = Config{
 		Cluster: "test-" + id[:8], TopicPrefix: b.prefix, Partitions: 3, ReplicationFactor: 1,
 		Stores:             map[string]StoreConfig{"a": {DSN: "mirror:secret@tcp(127.0.0.1:1)/notify"}},

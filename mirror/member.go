@@ -9,9 +9,10 @@ import (
 	"github.com/IBM/sarama"
 )
 
+// Session is how long a canald may be silent before the group gives its seat away.
+const Session = 6 * time.Second
+
 const (
-	// session is how long a canald may be silent before the group gives its seat away.
-	session = 6 * time.Second
 	// beatEvery is the time between two heartbeats: a standby hears that much later, at
 	// most, that it is wanted.
 	beatEvery = 500 * time.Millisecond

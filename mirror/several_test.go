@@ -28,7 +28,7 @@ func (b *bench) beside(name string) *bench {
 // recorded is what the store's checkpoint says of a topic.
 func (b *bench) recorded(topic string) topicRecord {
 	b.t.Helper()
-	k, err := dial(b.config.withDefaults(), "", nil)
+	k, err := dial(b.config.WithDefaults(), "", nil)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func TestStandbyTakesOverAtAPlannedStop(t *testing.T) {
 	stopped := time.Now()
 	b.script.random(r, 20, 20, "trades")
 	b.await(second)
-	if took := time.Since(stopped); took > session {
+	if took := time.Since(stopped); took > Session {
 		t.Errorf("it took %s, so nobody was told", took)
 	}
 	if s := second.Status(); s.Active != "second" {

@@ -12,8 +12,8 @@ import (
 	"notifymirror/mirror/record"
 )
 
-// embeddedCluster is the id that the embedded Kafka gives itself.
-const embeddedCluster = "notify-embedded"
+// EmbeddedCluster is the id that the embedded Kafka gives itself.
+const EmbeddedCluster = "notify-embedded"
 
 // evidence is how many records at either end of a partition are looked at for records of
 // a store that has no checkpoint.
@@ -104,7 +104,7 @@ func (c *Copier) checkCluster(k *kafka) error {
 	if err != nil {
 		return err
 	}
-	if id == embeddedCluster && !c.config.Kafka.AllowEmbedded {
+	if id == EmbeddedCluster && !c.config.Kafka.AllowEmbedded {
 		return haltf(ReasonConfig, ErrConfig, "name a real Kafka, or set kafka.allow_embedded: true for development",
 			"kafka.brokers: %s is the embedded Kafka, which is for development only", strings.Join(c.config.Kafka.Brokers, ","))
 	}
@@ -122,7 +122,7 @@ func (c *Copier) refusal(err error) error {
 		{sarama.ErrTransactionalIDAuthorizationFailed, "allow Write and Describe on transactional ids that begin with " + c.config.Cluster + "/"},
 		{sarama.ErrTopicAuthorizationFailed, "allow Create, Read, Write and DescribeConfigs on topics that begin with " + c.config.TopicPrefix + " and _notify-checkpoint."},
 		{sarama.ErrGroupAuthorizationFailed, "allow Read on consumer groups that begin with " + c.config.Cluster + "/"},
-		{sarama.ErrInvalidSessionTimeout, fmt.Sprintf("allow sessions of %d ms: group.min.session.timeout.ms and group.max.session.timeout.ms of the brokers", session.Milliseconds())},
+		{sarama.ErrInvalidSessionTimeout, fmt.Sprintf("allow sessions of %d ms: group.min.session.timeout.ms and group.max.session.timeout.ms of the brokers", Session.Milliseconds())},
 		{sarama.ErrInconsistentGroupProtocol, "another program is in the consumer group " + c.config.Cluster + "/STORE-ID: end it, or choose another cluster name"},
 		{sarama.ErrClusterAuthorizationFailed, "allow Create and IdempotentWrite on the cluster"},
 	} {

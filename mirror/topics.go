@@ -77,7 +77,7 @@ func (t *topics) enter(ctx context.Context, name string) (topicRecord, error) {
 			}
 		}
 		if err := t.kafka.create(ctx, name, t.config.Partitions, t.config.ReplicationFactor, map[string]string{
-			"max.message.bytes": strconv.FormatInt(int64(t.config.MaxBodyBytes)+topicOverhead, 10),
+			"max.message.bytes": strconv.FormatInt(int64(t.config.MaxBodyBytes)+TopicOverhead, 10),
 		}); err != nil {
 			return topicRecord{}, err
 		}
@@ -119,8 +119,8 @@ func verifyTopics(saved map[string]topicRecord, k *kafka) error {
 // tooLarge is the halt for a record that its topic would refuse.
 func tooLarge(m message, t *topic, size int, brokers []string) *Halt {
 	repair := fmt.Sprintf("raise it with: kafka-configs.sh --bootstrap-server %s --alter --entity-type topics --entity-name %s --add-config max.message.bytes=%d",
-		strings.Join(brokers, ","), t.Topic, size+topicOverhead)
-	if size+topicOverhead > maxTopicBytes {
+		strings.Join(brokers, ","), t.Topic, size+TopicOverhead)
+	if size+TopicOverhead > maxTopicBytes {
 		repair = fmt.Sprintf("the mirror takes records up to %d bytes", maxTopicBytes)
 	}
 	return haltf(ReasonTooLarge, ErrTooLarge, repair, "message %s of topic %s takes %d bytes, %s takes %d",

@@ -294,6 +294,17 @@ func (db *DB) LogPath() string { return paths(db.config.Dir).log() }
 // parameters. The schema may be empty and is not created.
 func (db *DB) DSN(schema string) string { return db.driverConfig(schema, db.Password()).FormatDSN() }
 
+// DSN is that of the server which another process started in a directory on a port; it works
+// while that runs.
+func DSN(dir string, port int, schema string) (string, error) {
+	password, err := os.ReadFile(paths(dir).password())
+	if err != nil {
+		return "", fmt.Errorf("database directory: %w", err)
+	}
+	db := &DB{port: port}
+	return db.driverConfig(schema, string(password)).FormatDSN(), nil
+}
+
 func (db *DB) driverConfig(schema, password string) *mysql.Config {
 	c := mysql.NewConfig()
 	c.User, c.Passwd, c.Net, c.Addr, c.DBName = account, password, "tcp", db.Addr(), schema
