@@ -172,13 +172,18 @@ func (k Kafka) askTopics(client sarama.Client, admin sarama.ClusterAdmin, a *ans
 }
 
 func settings(admin sarama.ClusterAdmin, kind sarama.ConfigResourceType, name string) (map[string]string, error) {
-	entries, err := admin.DescribeConfig(sarama.ConfigResource{Type: kind, Name: name})
+	results, err := admin.DescribeConfigs([]*sarama.ConfigResource{{Type: kind, Name: name}}, sarama.DescribeConfigsOptions{})
 	if err != nil {
 		return nil, err
 	}
-	all := make(map[string]string, len(entries))
-	for _, e := range entries {
-		all[e.Name] = e.Value
+	all := map[string]string{}
+	for _, r := range results {
+		if r.ErrorCode != sarama.ErrNoError {
+			return nil, r.ErrorCode
+		}
+		for _, e := range r.Configs {
+			all[e.Name] = e.Value
+		}
 	}
 	return all, nil
 }
