@@ -50,11 +50,7 @@ func declare(ctx context.Context, addr, group string) error {
 		return err
 	}
 	defer c.Close()
-	err = c.Admin(ctx, func(a notifyv1connect.AdminClient) error {
-		_, err := a.CreateTopic(ctx, connect.NewRequest(&notifyv1.CreateTopicRequest{Topic: &notifyv1.Topic{Name: topicName}}))
-		return err
-	})
-	if err != nil {
+	if err := createTopic(ctx, c, topicName); err != nil {
 		return err
 	}
 	if group != "" {
@@ -68,6 +64,19 @@ func declare(ctx context.Context, addr, group string) error {
 		}
 	}
 	return every(ctx, 20*time.Millisecond, func() (bool, error) { return ownsAll(ctx, c) })
+}
+
+// createTopic declares a topic, which may be declared already.
+func createTopic(ctx context.Context, c *client.Client, name string) error {
+	err := c.Admin(ctx, func(a notifyv1connect.AdminClient) error {
+		_, err := a.CreateTopic(ctx, connect.NewRequest(&notifyv1.CreateTopicRequest{Topic: &notifyv1.Topic{Name: name}}))
+		return err
+	})
+	var known *client.Error
+	if errors.As(err, &known) && known.Reason == client.ReasonAlreadyExists {
+		return nil
+	}
+	return err
 }
 
 // ownsAll asks whether the broker owns every shard.

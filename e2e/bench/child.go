@@ -22,6 +22,7 @@ const stopPatience = 30 * time.Second
 // brief is the first line of a child's standard input, as JSON.
 type brief struct {
 	DSN      string   `json:"dsn,omitempty"`
+	Listen   string   `json:"listen,omitempty"` // host:port of a broker; empty: any free one
 	GTID     string   `json:"gtid,omitempty"`
 	Brokers  []string `json:"brokers,omitempty"`
 	Dir      string   `json:"dir,omitempty"`

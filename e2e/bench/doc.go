@@ -9,6 +9,13 @@
 //	filters   publish and push with ten filters, one of them true, against one subscription without a filter
 //	halves    publishing beside 200,000 halves that nobody decides, against publishing beside none
 //	relay     commit of an outbox row to the delivery of its message, at 1,000 rows/s
+//	push      publish, push to 1 and to 3 groups, acknowledge and delete, against raw inserts
+//	credit    what is delivered twice to slow handlers behind a credit of 1,000
+//	rolling   what is delivered twice, or lost, while brokers are restarted one after the other
+//	piled     publishing and pushing while 2,000,000 messages pile up for one of five groups, and for all
+//	          of them; then the groups return
+//	depth     publishing into a store in which 5,000,000 messages are pending, against raw inserts into
+//	          tables as deep
 //
 // Every ratio is of two runs next to each other, A B A B ..., and the median of the pairs is
 // reported: what else the machine does at the time weighs on both sides.
@@ -23,7 +30,9 @@
 //	child.go     this program again, as a broker, a mirror, ...   roles.go  what it does then
 //	database.go  the private server and its schemas               rows.go   the messages
 //	broker.go    a broker with the topic declared                 caller.go  unary calls
-//	raw.go, publish.go, idle.go, catchup.go, latency.go, filters.go, halves.go, relay.go  one measurement each
+//	raw.go, publish.go, idle.go, catchup.go, latency.go, filters.go, halves.go, relay.go,
+//	push.go, credit.go, rolling.go, piled.go, depth.go  one measurement each
+//	consume.go, crowd.go  groups that listen                      line.go  one stream   pile.go  what waits
 //	stats.go     medians and percentiles                          usage.go  who used the processors
 //	machine.go   what it was measured on                          report.go table and Markdown
 //
@@ -47,6 +56,13 @@
 //   - The halves are all due at once, and their producer answers that it does not know: the most that
 //     checking can cost. It is attached only while it is published beside them, so that the other
 //     side pays nothing for them.
+//   - A pile is put into the tables by SQL, under an epoch that no broker has had, before the broker starts: as if
+//     the group had been away for long.
+//   - The two stores of piled get the same messages, and the groups that listen have the same lead; in one of
+//     them the first group is away. With all groups away there is nobody whom publishing could outrun.
+//   - A drain is measured alone, once it has had 6 s to find its rate, and then beside a live flow. What its
+//     deliveries are compared with is publishing into a store without groups, on the same server.
+//   - Each handler of credit has 10 places: what its credit brings waits for twice the ack wait.
 //   - The relay's delay ends in the consumer's handler: it holds the relay, its transaction and the push.
 //   - A child ends when its standard input does, so none outlives this process.
 package main

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
-	"time"
 
 	"connectrpc.com/connect"
-	"golang.org/x/sync/errgroup"
 
 	notifyv1 "notifymirror/notifyd/api/notify/v1"
 	"notifymirror/notifyd/api/notify/v1/notifyv1connect"
@@ -20,8 +17,6 @@ const (
 	filterGroup = "takes"
 	// filterOthers are the groups whose filters let nothing through.
 	filterOthers = 9
-	// filterAhead is how many messages are published and not handled yet at most, so that no side piles them up.
-	filterAhead = 8000
 	// filterText is three of the four terms of each filter; all of them have to be looked at.
 	filterText = `headers.kind == "trade" && headers.region != "eu" && key != "" && `
 )
@@ -58,7 +53,7 @@ func measureFilters(ctx context.Context, b *bench) (_ []number, err error) {
 		var rates, cost [2]float64
 		for _, side := range [][]int{{0, 1}, {1, 0}}[i%2] {
 			u := usage{}
-			rates[side], u, err = b.pushed(ctx, sides[side], db)
+			rates[side], u, err = b.pushed(ctx, sides[side], db, filterGroup)
 			if err == nil {
 				err = errors.Join(db.rest(ctx, []string{"filtered", "plain"}[side], shards), db.forget(ctx))
 			}
@@ -111,47 +106,4 @@ func addSubscriptions(ctx context.Context, addr string, subs ...*notifyv1.Subscr
 		}
 		return nil
 	})
-}
-
-// pushed is the rate at which messages are published, pushed and acknowledged.
-func (b *bench) pushed(ctx context.Context, br *broker, db *database) (perSecond float64, used usage, err error) {
-	c, err := client.New(client.Config{Addrs: []string{br.addr}})
-	if err != nil {
-		return 0, used, err
-	}
-	defer c.Close()
-	ahead := make(chan struct{}, filterAhead)
-	var handled atomic.Int64
-	consumer, err := c.NewConsumer(client.ConsumerConfig{Group: filterGroup, Credit: 4096, Handler: func(context.Context, client.Delivery) error {
-		handled.Add(1)
-		select {
-		case <-ahead:
-		default: // a repeat
-		}
-		return nil
-	}})
-	if err != nil {
-		return 0, used, err
-	}
-	consume, stop := context.WithCancel(ctx)
-	var g errgroup.Group
-	g.Go(func() error { return consumer.Run(consume) })
-	perSecond, used, err = rate(ctx, b.window, map[string]int{"notifyd": br.cmd.Process.Pid, "database": db.PID()}, &handled, func(ctx context.Context) error {
-		// Each message when there is room ahead.
-		room := func(work context.Context) bool {
-			select {
-			case ahead <- struct{}{}:
-				return true
-			case <-work.Done():
-				return false
-			}
-		}
-		return onStreams(ctx, br.addr, b.streams/4+1, room, func() {})
-	})
-	until := time.Now().Add(5 * time.Second) // one whose Send was given up never comes
-	if err == nil {
-		err = every(ctx, 20*time.Millisecond, func() (bool, error) { return len(ahead) == 0 || time.Now().After(until), nil })
-	}
-	stop()
-	return perSecond, used, errors.Join(err, g.Wait())
 }

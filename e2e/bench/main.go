@@ -25,6 +25,8 @@ type options struct {
 	messages int           // to catch up with
 	streams  int
 	halves   int    // that stay undecided
+	pile     int    // messages that one of five groups has missed
+	depth    int    // messages pending in a store that is published into
 	calls    string // callHTTP or callGRPC
 	report   string
 	profile  string
@@ -45,6 +47,11 @@ func measurements() []measurement {
 		{"filters", measureFilters},
 		{"halves", measureHalves},
 		{"relay", measureRelay},
+		{"push", measurePush},
+		{"credit", measureCredit},
+		{"rolling", measureRolling},
+		{"piled", measurePiled},
+		{"depth", measureDepth},
 	}
 }
 
@@ -100,6 +107,8 @@ func parse(args []string, usage io.Writer) (options, error) {
 	f.IntVar(&o.messages, "messages", 500_000, "messages that the mirror catches up with")
 	f.IntVar(&o.streams, "streams", 64, "concurrent publishers")
 	f.IntVar(&o.halves, "halves", 200_000, "undecided halves beside which is published")
+	f.IntVar(&o.pile, "pile", 2_000_000, "messages that one of five groups has missed")
+	f.IntVar(&o.depth, "depth", 5_000_000, "messages that are pending in a store into which is published")
 	f.StringVar(&o.calls, "calls", callHTTP, "unary calls by http (the Connect protocol over HTTP/1.1) or grpc (the Go client)")
 	f.StringVar(&o.report, "report", "", "file for the report in Markdown")
 	f.StringVar(&o.profile, "profile", "", "directory for CPU profiles of broker and mirror")
@@ -114,7 +123,7 @@ func parse(args []string, usage io.Writer) (options, error) {
 	}
 	o.pool = 1 << 30
 	if *quick {
-		o.pairs, o.window, o.samples, o.messages, o.streams, o.halves, o.pool = 1, time.Second, 20, 20_000, 8, 2000, 64<<20
+		o.pairs, o.window, o.samples, o.messages, o.streams, o.halves, o.pile, o.depth, o.pool = 1, 400*time.Millisecond, 20, 20_000, 8, 2000, 2000, 2000, 64<<20
 	}
 	o.only = strings.Split(*only, ",")
 	for _, name := range o.only {
@@ -125,8 +134,8 @@ func parse(args []string, usage io.Writer) (options, error) {
 	if o.calls != callHTTP && o.calls != callGRPC {
 		return o, fmt.Errorf("-calls %s: must be %s or %s", o.calls, callHTTP, callGRPC)
 	}
-	if o.pairs < 1 || o.samples < 1 || o.messages < 1 || o.streams < 1 || o.halves < 1000 || o.window < 100*time.Millisecond {
-		return o, errors.New("-pairs, -samples, -messages, -streams: at least 1; -halves: at least 1000; -window: at least 100ms")
+	if o.pairs < 1 || o.samples < 1 || o.messages < 1 || o.streams < 1 || o.halves < 1000 || o.pile < 1000 || o.depth < 1000 || o.window < 100*time.Millisecond {
+		return o, errors.New("-pairs, -samples, -messages, -streams: at least 1; -halves, -pile, -depth: at least 1000; -window: at least 100ms")
 	}
 	return o, nil
 }

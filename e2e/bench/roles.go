@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"os"
@@ -34,7 +35,7 @@ func childLogger() *slog.Logger {
 // beBroker is notifyd with its default configuration.
 func beBroker(ctx context.Context, br brief, say func(word) error) error {
 	b, err := notifyd.New(notifyd.Config{
-		Listen: "127.0.0.1:0", Stores: map[string]notifyd.StoreConfig{"a": {DSN: br.DSN}},
+		Listen: cmp.Or(br.Listen, "127.0.0.1:0"), Stores: map[string]notifyd.StoreConfig{"a": {DSN: br.DSN}},
 	}, notifyd.Deps{Logger: childLogger(), Registerer: prometheus.NewRegistry(), Version: "bench"})
 	if err != nil {
 		return err
