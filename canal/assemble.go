@@ -57,6 +57,8 @@ type txn struct {
 type watch struct {
 	schema string
 	table  func(name string) bool
+	// columns that each row image must hold; nil: all
+	columns []string
 	// fold: the server keeps names in lower case, or compares them without case.
 	fold bool
 }

@@ -34,6 +34,9 @@ type Config struct {
 	// Watch tells which tables of the schema are watched; nil: all. It must always give
 	// the same answer for a name. Names come in lower case from a server that folds them.
 	Watch func(table string) bool
+	// Columns are those that each row image must hold (ErrPartialRow); nil: all. With
+	// binlog_row_image=MINIMAL an image lacks the columns that the INSERT does not name.
+	Columns []string
 
 	// MemoryBytes bounds the row events that are read and not yet taken, one event more
 	// at most: 64 MiB. It must be at least twice SpoolAbove.

@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// A row image holds one bit for each column, 1 = NULL, then the values of the columns
+// A row image holds one bit for each of its columns, 1 = NULL, then the values of those
 // that are not NULL, one behind the other: integers little-endian in their own width
 // (1, 2, 3, 4, 8), strings and blobs behind their length (1 to 4 bytes little-endian).
 
@@ -14,14 +14,19 @@ import (
 // each column, and returns what is behind it. Values point into b, or, where a
 // BINARY(N) is padded, into scratch, which it returns grown.
 func (d *tableDef) decodeRow(b []byte, values []Value, scratch []byte) (rest, grown []byte, err error) {
-	nulls := (len(d.columns) + 7) / 8
+	nulls := (d.held + 7) / 8
 	if len(b) < nulls {
 		return nil, scratch, d.rowError(errShort)
 	}
 	bits, b := b[:nulls], b[nulls:]
+	bit := -1
 	for i := range d.columns {
 		c, v := &d.columns[i], &values[i]
-		if bits[i/8]&(1<<(i%8)) != 0 {
+		if c.absent {
+			*v = Value{Absent: true}
+			continue
+		}
+		if bit++; bits[bit/8]&(1<<(bit%8)) != 0 {
 			*v = Value{Null: true}
 			continue
 		}

@@ -54,7 +54,8 @@
 //     is not needed.
 //   - Checks at connecting read global settings, but every session can change format, row image
 //     and compression for itself. So what arrives is checked as well: text that changes rows
-//     of the schema, a row image without a column, XA, a partial update.
+//     of the schema, a row image without a needed column, XA, a partial update. The list of
+//     what a session can do, each with its outcome, is in sessions_test.go.
 //   - Text is taken for a change of ours when the session's default schema is ours or the
 //     schema's name stands in the text. A trigger or function of another schema that writes to
 //     ours under binlog_format=STATEMENT leaves no trace in the binlog.

@@ -3,6 +3,7 @@ package canal
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-mysql-org/go-mysql/replication"
@@ -54,11 +55,8 @@ func (a *assembler) inserts(e event) error {
 	if r.columns != len(def.columns) {
 		return fmt.Errorf("%w: rows of %d columns for table %s.%s of %d", ErrCorrupt, r.columns, def.Schema, def.Name, len(def.columns))
 	}
-	if i := r.absent(); i >= 0 {
-		return &StopError{
-			Reason: ErrPartialRow, What: fmt.Sprintf("column %s of table %s.%s", def.Columns[i], def.Schema, def.Name),
-			Mend: "with binlog_row_image=MINIMAL an INSERT must name every column; " + acceptGap,
-		}
+	if def, err = a.image(&r, def); err != nil {
+		return err
 	}
 	if e.typ == replication.MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1 {
 		if r.rows, err = inflate(r.rows); err != nil {
@@ -72,6 +70,26 @@ func (a *assembler) inserts(e event) error {
 		a.open.rows = &rowBuffer{limits: a.limits}
 	}
 	return a.open.rows.add(def, r.rows)
+}
+
+// image is the definition for an event's row images, which must hold the needed columns.
+func (a *assembler) image(r *rowsEvent, def *tableDef) (*tableDef, error) {
+	whole := true
+	for i, name := range def.Columns {
+		if r.has(i) {
+			continue
+		}
+		if whole = false; a.watch.columns == nil || slices.Contains(a.watch.columns, name) {
+			return nil, &StopError{
+				Reason: ErrPartialRow, What: fmt.Sprintf("column %s of table %s.%s", name, def.Schema, def.Name),
+				Mend: "with binlog_row_image=MINIMAL an INSERT must name every column; " + acceptGap,
+			}
+		}
+	}
+	if whole {
+		return def, nil
+	}
+	return def.image(r), nil
 }
 
 // otherRows takes updates and deletes, which are of no interest.

@@ -183,7 +183,7 @@ func (b *rowBuffer) all() iter.Seq2[Row, error] {
 			}
 			if d := b.defs[c.def]; d != def {
 				def = d
-				row = Row{Table: &d.Table, Values: make([]Value, len(d.columns))}
+				row = Row{Table: d.Table, Values: make([]Value, len(d.columns))}
 			}
 			for rest := c.rows; len(rest) > 0; {
 				rest, scratch, err = def.decodeRow(rest, row.Values, scratch[:0])

@@ -172,7 +172,7 @@ func newSink(ctx context.Context, c *Config, f Flavor, fold bool, s *stream, st 
 		},
 		spilling: func() { st.spooled.Add(1) },
 	}
-	w := watch{schema: c.Schema, table: c.Watch, fold: fold}
+	w := watch{schema: c.Schema, table: c.Watch, columns: c.Columns, fold: fold}
 	return &sink{ctx: ctx, assembler: newAssembler(f, w, limits), stream: s, stats: st}
 }
 

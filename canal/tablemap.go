@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
 	"github.com/go-mysql-org/go-mysql/replication"
@@ -77,8 +78,11 @@ func (s *scanner) lenenc() int {
 
 // A tableDef is a table's definition with what is needed to decode its rows.
 type tableDef struct {
-	Table
+	*Table
 	columns []column
+	held    int // how many of them a row image holds
+	// images are the row images without some column, by the bits of those they have.
+	images map[string]*tableDef
 	// raw is the event's body behind id and flags: equal for maps of one definition.
 	raw []byte
 }
@@ -91,6 +95,8 @@ type column struct {
 	unsigned bool
 	// pad is the N of BINARY(N), whose trailing zero bytes are not logged; else 0.
 	pad int
+	// absent: the row image lacks it.
+	absent bool
 }
 
 // tableMapName gives the names in a table map's body, without copying.
@@ -112,7 +118,7 @@ func tableMapName(body []byte) (id uint64, schema, table []byte, err error) {
 func parseTableMap(body []byte) (*tableDef, error) {
 	s := scanner{b: body}
 	s.take(tableMapID)
-	d := &tableDef{raw: bytes.Clone(s.b)}
+	d := &tableDef{Table: new(Table), raw: bytes.Clone(s.b), images: map[string]*tableDef{}}
 	d.Schema = string(s.take(int(s.uint(1))))
 	s.take(1)
 	d.Name = string(s.take(int(s.uint(1))))
@@ -134,7 +140,7 @@ func parseTableMap(body []byte) (*tableDef, error) {
 		}
 	}
 	d.Columns = opts.names
-	d.columns = make([]column, len(types))
+	d.columns, d.held = make([]column, len(types)), len(types)
 	for i, t := range types {
 		c, ok := parseColumn(t, &meta)
 		if !ok {
@@ -306,14 +312,23 @@ func parseRows(typ replication.EventType, body []byte) (rowsEvent, error) {
 	return r, nil
 }
 
-// absent is the first column that the row images lack, or -1.
-func (r *rowsEvent) absent() int {
-	for i := range r.columns {
-		if r.present[i/8]&(1<<(i%8)) == 0 {
-			return i
+// has tells whether the row images have a column.
+func (r *rowsEvent) has(column int) bool { return r.present[column/8]&(1<<(column%8)) != 0 }
+
+// image is the definition for the row images of an event.
+func (d *tableDef) image(r *rowsEvent) *tableDef {
+	if known := d.images[string(r.present)]; known != nil {
+		return known
+	}
+	in := *d
+	in.columns, in.held = slices.Clone(d.columns), 0
+	for i := range in.columns {
+		if in.columns[i].absent = !r.has(i); r.has(i) {
+			in.held++
 		}
 	}
-	return -1
+	d.images[string(r.present)] = &in
+	return &in
 }
 
 func isRowsV2(t replication.EventType) bool {

@@ -92,6 +92,9 @@ type Value struct {
 	// Int of an integer column.
 	Int  int64
 	Null bool
+	// Absent: the row image does not hold the column, and Config.Columns does not ask for
+	// it. The server gave it its default.
+	Absent bool
 }
 
 // A Table is one definition of a watched table as the binlog describes it.

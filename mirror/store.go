@@ -79,6 +79,10 @@ func isMessageTable(name string, shards int) bool {
 	return ok && shard < shards
 }
 
+// messageColumns are the columns of a message table that are read. Another one, which a newer
+// version or an administrator has added, may be missing from a row.
+func messageColumns() []string { return schema.MessageColumns() }
+
 // A rowDecoder reads rows of message tables.
 type rowDecoder struct {
 	schema string

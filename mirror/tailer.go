@@ -19,6 +19,7 @@ func tailerConfig(c Config, store string, dsn *mysql.Config, shards *atomic.Int3
 		Addr: dsn.Addr, User: dsn.User, Password: dsn.Passwd, TLS: dsn.TLS,
 		ServerID: c.serverID(store), Schema: dsn.DBName,
 		Watch:    func(table string) bool { return isMessageTable(table, int(shards.Load())) },
+		Columns:  messageColumns(),
 		SpoolDir: c.SpoolDir, SpoolLimit: int64(c.SpoolBytes), Logger: log,
 	}
 	if dsn.AllowFallbackToPlaintext {
