@@ -245,13 +245,13 @@ func (p *play) audit() {
 	r.Await(len(inserts), time.Minute)
 	r.Rest()
 	mirrored := map[string]int{}
-	seqs := map[string]bool{}
-	last := map[string]int{} // by key
+	seqs := map[string]string{} // the id of each
+	last := map[string]int{}    // by key
 	faults := complaints{t: p.t}
 	for _, rec := range r.Records {
 		id := stage.Header(rec, "notify-id")
 		mirrored[id]++
-		seqs[stage.Header(rec, "notify-seq")] = true
+		seqs[stage.Header(rec, "notify-seq")] = id
 		place, sent := p.load.Place(id)
 		if !sent {
 			faults.say("the mirror has %s, which nobody sent", id)
@@ -263,8 +263,8 @@ func (p *play) audit() {
 		last[place.Key] = place.N
 	}
 	for n, i := range inserts {
-		if seq := strconv.Itoa(n + 1); !seqs[seq] {
-			faults.say("no record has the seq %s", seq)
+		if seq := strconv.Itoa(n + 1); seqs[seq] != i.ID {
+			faults.say("seq %s has message %q, and %s was the one that was committed then", seq, seqs[seq], i.ID)
 		}
 		if mirrored[i.ID] != 1 {
 			faults.say("message %s was stored and is %d times in the mirror", i.ID, mirrored[i.ID])

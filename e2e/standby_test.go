@@ -68,21 +68,26 @@ func TestMirrorsThatDieOrSleepAreReplacedAndLoseNothing(t *testing.T) {
 // awaitMirror waits until a canald is in a state.
 func awaitMirror(t *testing.T, canald *stage.Program, limit time.Duration, state mirror.State) (s mirror.Status) {
 	t.Helper()
-	client := http.Client{Timeout: 5 * time.Second}
-	stage.Eventually(t, limit, fmt.Sprintf("%s is %s", canald.ID, state), func() error {
-		answer, err := client.Get("http://" + canald.Ops + "/status")
-		if err != nil {
-			return err
+	stage.Eventually(t, limit, fmt.Sprintf("%s is %s", canald.ID, state), func() (err error) {
+		if s, err = mirrorStatus(canald); err == nil && s.State != state {
+			err = fmt.Errorf("%+v", s)
 		}
-		defer answer.Body.Close()
-		var report mirror.Report
-		if err := json.NewDecoder(answer.Body).Decode(&report); err != nil {
-			return err
-		}
-		if s = report.Stores[0]; s.State != state {
-			return fmt.Errorf("%+v", s)
-		}
-		return nil
+		return err
 	})
 	return s
+}
+
+// mirrorStatus is what a canald says of its only store.
+func mirrorStatus(canald *stage.Program) (mirror.Status, error) {
+	client := http.Client{Timeout: 5 * time.Second}
+	answer, err := client.Get("http://" + canald.Ops + "/status")
+	if err != nil {
+		return mirror.Status{}, err
+	}
+	defer answer.Body.Close()
+	var report mirror.Report
+	if err := json.NewDecoder(answer.Body).Decode(&report); err != nil {
+		return mirror.Status{}, err
+	}
+	return report.Stores[0], nil
 }

@@ -44,6 +44,12 @@ type Binlog struct {
 // Binlog follows the binlog from now until the test ends.
 func (s *Stage) Binlog() *Binlog {
 	s.t.Helper()
+	return s.BinlogFrom(s.BinlogEnd())
+}
+
+// BinlogFrom is Binlog from the beginning of a place's file.
+func (s *Stage) BinlogFrom(at mysql.Position) *Binlog {
+	s.t.Helper()
 	cfg, err := driver.ParseDSN(s.DSN)
 	if err != nil {
 		s.t.Fatal(err)
@@ -64,7 +70,7 @@ func (s *Stage) Binlog() *Binlog {
 		ServerID: rand.Uint32N(1<<30) + 1, Flavor: flavor, Host: host, Port: uint16(number), User: cfg.User, Password: cfg.Passwd,
 		VerifyChecksum: true, Logger: slog.New(slog.DiscardHandler),
 	})
-	b := &Binlog{s: s, schema: cfg.DBName, at: s.lastBinlog()}
+	b := &Binlog{s: s, schema: cfg.DBName, at: at}
 	events, err := syncer.StartSync(mysql.Position{Name: b.at.Name, Pos: 4})
 	if err != nil {
 		s.t.Fatal(err)
@@ -82,8 +88,8 @@ func (s *Stage) Binlog() *Binlog {
 	return b
 }
 
-// lastBinlog is where the server's binlog ends.
-func (s *Stage) lastBinlog() mysql.Position {
+// BinlogEnd is where the server's binlog ends.
+func (s *Stage) BinlogEnd() mysql.Position {
 	s.t.Helper()
 	rows, err := s.Open().QueryContext(s.t.Context(), "SHOW BINARY LOGS")
 	if err != nil {
@@ -179,7 +185,7 @@ func (b *Binlog) Inserts() []Insert {
 // All reads to the end of the binlog as it is now, and returns every insert.
 func (b *Binlog) All() []Insert {
 	b.s.t.Helper()
-	end := b.s.lastBinlog()
+	end := b.s.BinlogEnd()
 	Eventually(b.s.t, time.Minute, "binlog read to its end", func() error {
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -113,16 +113,17 @@ func (l *Load) failed(what string, err error) bool {
 // AwaitMore waits until n more messages were acknowledged.
 func (l *Load) AwaitMore(n int, limit time.Duration) {
 	l.s.t.Helper()
-	before := l.count()
+	before := l.Acked()
 	Eventually(l.s.t, limit, "publishes acknowledged", func() error {
-		if got := l.count() - before; got < n {
+		if got := l.Acked() - before; got < n {
 			return fmt.Errorf("%d of %d", got, n)
 		}
 		return nil
 	})
 }
 
-func (l *Load) count() int {
+// Acked is the number of messages that were acknowledged so far.
+func (l *Load) Acked() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.acked)

@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -41,7 +42,7 @@ func (s *Stage) Notifyd(id string, more ...string) *Program {
 	p := s.daemon("notifyd", id)
 	p.Addr = Free(s.t)
 	p.configure(s, "notifyd-"+id+".yaml", "id: %s\nlisten: %s\nops_listen: %s\nstores: %s\n%s\n",
-		id, p.Addr, p.Ops, s.stores(", role: outbox-only"), strings.Join(more, "\n"))
+		id, p.Addr, p.Ops, s.stores(s.DSN, ", role: outbox-only"), strings.Join(more, "\n"))
 	return p
 }
 
@@ -51,14 +52,15 @@ func (s *Stage) Canald(id string, more ...string) *Program {
 	s.t.Helper()
 	p := s.daemon("canald", id)
 	p.configure(s, "canald-"+id+".yaml", "id: %s\ncluster: %s\ntopic_prefix: %s\nops_listen: %s\nstores: %s\nkafka: {brokers: [%q], allow_embedded: %t}\n%s\n",
-		id, s.Cluster, s.Prefix, p.Ops, s.stores(""), s.Kafka, s.embedded, strings.Join(more, "\n"))
+		id, s.Cluster, s.Prefix, p.Ops, s.stores(cmp.Or(s.MirrorDSN, s.DSN), ""), s.Kafka, s.embedded, strings.Join(more, "\n"))
 	return p
 }
 
-// stores is the configuration of the stores; more is added to each that is outbox-only.
-func (s *Stage) stores(more string) string {
+// stores is the configuration of the stores, the main one reached by the DSN main; more is
+// added to each that is outbox-only.
+func (s *Stage) stores(main, more string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "{a: {dsn: %q}", s.DSN)
+	fmt.Fprintf(&b, "{a: {dsn: %q}", main)
 	for _, name := range slices.Sorted(maps.Keys(s.Outboxes)) {
 		fmt.Fprintf(&b, ", %s: {dsn: %q%s}", name, s.Outboxes[name], more)
 	}

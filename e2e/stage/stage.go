@@ -27,6 +27,8 @@ type Stage struct {
 	DSN      string
 	// Kafka is the host:port of a broker.
 	Kafka string
+	// MirrorDSN is how canalds reach the store that are made from then on. Empty: by DSN.
+	MirrorDSN string
 	// Prefix stands before the names of the mirror's topics, Cluster before its transactional
 	// ids.
 	Prefix, Cluster string
@@ -46,8 +48,8 @@ func New(t testing.TB) *Stage {
 // On is New with a database server of the story's own.
 func On(t testing.TB, db *database.DB) *Stage {
 	t.Helper()
-	name := fmt.Sprintf("e2e%08x", rand.Uint32())
-	s := &Stage{t: t, Database: db, DSN: dbtest.SchemaOn(t, db), Kafka: os.Getenv(EnvKafka), Prefix: name + ".", Cluster: name, dir: t.TempDir()}
+	s := &Stage{t: t, Database: db, DSN: dbtest.SchemaOn(t, db), Kafka: os.Getenv(EnvKafka), dir: t.TempDir()}
+	s.name()
 	if s.Kafka == "" {
 		k, err := embedded.Start(embedded.Config{Dir: filepath.Join(s.dir, "kafka")})
 		if err != nil {
@@ -61,6 +63,12 @@ func On(t testing.TB, db *database.DB) *Stage {
 		s.Kafka, s.embedded = k.Addrs()[0], true
 	}
 	return s
+}
+
+// name gives the stage names of its own in Kafka.
+func (s *Stage) name() {
+	s.Cluster = fmt.Sprintf("e2e%08x", rand.Uint32())
+	s.Prefix = s.Cluster + "."
 }
 
 // Open returns a pool on the store.
@@ -91,8 +99,10 @@ func Free(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	return addr(port)
 }
+
+func addr(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // write makes a file in the stage's directory and returns its path.
 func (s *Stage) write(name, text string) string {
