@@ -13,6 +13,8 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 # The packages whose tests talk to a database or to Kafka.
 ENGINE_PACKAGES := ./canal/... ./mirror/... ./stream/... ./notifyd/... ./e2e/...
+# The story that is told on every pair of a database and a Kafka.
+FAULTS := ^TestMirrorIsExactWhateverFailsAroundIt$$
 # Where the generated code goes.
 OUT := .
 # What go test says of packages that have no tests is noise.
@@ -44,7 +46,10 @@ test-engines: go build ## Run the same tests on real MySQL and on Apache Kafka (
 	echo "tests on $$($$mysql --no-defaults --version | sed 's/.* Ver /MySQL /; s/ for .*//') and Apache $$(basename $$kafka)"; \
 	go build -o bin/ ./e2e/engines/withkafka; \
 	NOTIFY_TEST_MYSQLD=$$mysql NOTIFY_TEST_PROGRAMS=$(CURDIR)/bin bin/withkafka $$kafka \
-		go test -count=1 -timeout 40m -p 1 -tags engines $(ENGINE_PACKAGES) | $(QUIET)
+		go test -count=1 -timeout 40m -p 1 -tags engines $(ENGINE_PACKAGES) | $(QUIET); \
+	echo "the mirror under faults, MySQL to an embedded Kafka, MariaDB to Apache Kafka"; \
+	NOTIFY_TEST_MYSQLD=$$mysql NOTIFY_TEST_PROGRAMS=$(CURDIR)/bin go test -count=1 -timeout 10m -run '$(FAULTS)' ./e2e; \
+	NOTIFY_TEST_KAFKA_JARS=$$kafka NOTIFY_TEST_PROGRAMS=$(CURDIR)/bin go test -count=1 -timeout 10m -run '$(FAULTS)' ./e2e
 
 .PHONY: soak
 soak: database build ## Run the random tests with 50 times as many schedules.

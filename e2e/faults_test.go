@@ -73,7 +73,7 @@ func (f *faults) shuffled() []fault {
 		{"the binlog connection is killed in a large transaction", f.killDumpInside},
 		{"kill -9 of the database", func() { f.at.RestartStore(true) }},
 		{"restart of the database", func() { f.at.RestartStore(false) }},
-		{"restart of Kafka", f.at.RestartKafka},
+		{"restart of Kafka", func() { f.mirror.Freeze(); f.at.RestartKafka(); f.mirror.Thaw() }},
 		{"the line to the database is cut", func() { f.cut(f.at.ToStore) }},
 	}
 	if f.at.ToKafka != nil {

@@ -24,12 +24,15 @@ func TestKafkaThatWasAwayForLongIsCopiedToAgain(t *testing.T) {
 	s.Kafka = k.Addr()
 	broker := s.Notifyd("a").Start()
 	s.AwaitShards(time.Minute, broker)
-	canald := s.Canald("only").Start()
+	canald := s.Canald("only", quickTransactions).Start()
 	c := s.Client(broker)
 	s.Topic(c, "trades")
 	load := s.Load(c, "trades", 1)
 	load.AwaitMore(500, time.Minute)
+	canald.Freeze() // see stage.Breakable.RestartKafka
+	stage.AwaitSettled(t, k.Addr())
 	k.Kill()
+	canald.Thaw()
 	canald.Says("mirror no longer active here", time.Minute)
 	if err := k.Restart(t.Context()); err != nil {
 		t.Fatal(err)

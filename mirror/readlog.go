@@ -51,7 +51,7 @@ func (k *kafka) readCommitted(ctx context.Context, topic string, partition int32
 		whole = whole && !gap
 		if next == at {
 			if time.Now().After(deadline) {
-				return false, fmt.Errorf("kafka topic %s partition %d: nothing to read at offset %d below the high watermark %d for %s", topic, partition, at, to, readTimeout)
+				return false, fmt.Errorf("kafka topic %s partition %d: nothing committed to read at offset %d below the high watermark %d for %s: if Kafka has forgotten a transaction there, kafka-transactions.sh find-hanging shows it", topic, partition, at, to, readTimeout)
 			}
 			continue
 		}

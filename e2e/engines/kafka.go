@@ -194,6 +194,8 @@ func (k *Kafka) properties(dataDir string) map[string]string {
 		"broker.session.timeout.ms":                        "2000",
 		"broker.heartbeat.interval.ms":                     "500",
 		"log.cleaner.dedupe.buffer.size":                   strconv.Itoa(16 << 20),
+		// So that a transaction whose producer is gone ends when its timeout does.
+		"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 	}
 	for key, value := range k.config.Settings {
 		p[key] = value

@@ -50,7 +50,10 @@ func NewBreakable(t testing.TB) *Breakable {
 	return b
 }
 
-// RestartKafka ends Kafka in order and starts it again.
+// RestartKafka ends Kafka in order and starts it again. Whoever writes transactions must be
+// frozen: an Apache Kafka 4.4 of one node has been seen to come back without the marker of a
+// transaction whose commit it had answered a moment before, and its readers stand still there
+// for ever.
 func (b *Breakable) RestartKafka() {
 	b.t.Helper()
 	b.restart()
@@ -81,10 +84,8 @@ func (b *Breakable) apache(jars string) {
 	b.ToKafka = NewLine(b.t, addr(port))
 	ctx, cancel := context.WithTimeout(b.t.Context(), restartLimit)
 	defer cancel()
-	k, err := engines.StartKafka(ctx, engines.KafkaConfig{Jars: jars, Dir: filepath.Join(b.dir, "kafka"), Port: port, Settings: map[string]string{
-		"advertised.listeners": "BROKER://" + b.ToKafka.Addr,
-		"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
-	}})
+	k, err := engines.StartKafka(ctx, engines.KafkaConfig{Jars: jars, Dir: filepath.Join(b.dir, "kafka"), Port: port,
+		Settings: map[string]string{"advertised.listeners": "BROKER://" + b.ToKafka.Addr}})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -92,6 +93,7 @@ func (b *Breakable) apache(jars string) {
 	b.Kafka = b.ToKafka.Addr
 	b.restart = func() {
 		b.t.Helper()
+		AwaitSettled(b.t, b.Kafka)
 		ctx, cancel := context.WithTimeout(b.t.Context(), restartLimit)
 		defer cancel()
 		if err := k.Stop(ctx); err != nil {

@@ -7,7 +7,8 @@
 //	...
 //	a.Kill()
 //
-// Files: build.go (the programs), stage.go (store and Kafka), program.go (one daemon's life),
+// Files: build.go (the programs), stage.go (store and Kafka), breakable.go (the same, to be
+// restarted, over the lines of line.go, to be cut), program.go (one daemon's life),
 // command.go (programs that end by themselves), api.go (the brokers' API without our client),
 // group.go and load.go (consumers and producers that keep accounts), store.go, binlog.go and
 // kafka.go (what the store and the mirror really hold, the latter two read by clients that are
@@ -21,5 +22,5 @@
 //     holds the traffic of other stories.
 //   - With a Kafka that is shared (NOTIFY_TEST_KAFKA) every stage has its own cluster name and
 //     topic prefix.
-//   - Only programs are killed and frozen here. A database is killed with dbtest.Private.
+//   - Servers are shared with other stories, except those of a Breakable.
 package stage

@@ -109,6 +109,33 @@ func (r *Reader) Rest() {
 	})
 }
 
+// AwaitSettled waits until no transaction is open in a Kafka, and each has its markers.
+func AwaitSettled(t testing.TB, kafka string) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(kafka), kgo.MetadataMinAge(10*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	Eventually(t, time.Minute, "no open transaction", func() error {
+		ends, err := admin.ListEndOffsets(t.Context())
+		if err != nil {
+			return err
+		}
+		stable, err := admin.ListCommittedOffsets(t.Context())
+		if err != nil {
+			return err
+		}
+		ends.Each(func(end kadm.ListedOffset) {
+			if at, found := stable.Lookup(end.Topic, end.Partition); err == nil && (!found || at.Offset != end.Offset) {
+				err = fmt.Errorf("%s/%d ends at %d, and is stable to %d", end.Topic, end.Partition, end.Offset, at.Offset)
+			}
+		})
+		return err
+	})
+}
+
 func (r *Reader) until(limit time.Duration, enough func() error) {
 	r.t.Helper()
 	deadline, cancel := context.WithTimeout(r.t.Context(), limit)
