@@ -79,7 +79,9 @@ func TestLibrariesPullInNothingTheyDoNotNeed(t *testing.T) {
 		library string
 		without []string
 	}{
-		{"stream", []string{"mysql", "pingcap"}},
+		{"stream", []string{"mysql", "pingcap", "kafka-go", "franz-go"}},
+		{"stream/window", []string{"mysql", "pingcap", "sarama", "kafka"}},
+		{"stream/kafkago", []string{"mysql", "pingcap", "sarama"}},
 		{"canal", []string{"sarama", "kafka", "franz-go"}},
 		{"notifyd/client", []string{"mysql", "pingcap", "sarama", "kafka", "franz-go"}},
 	} {
