@@ -21,8 +21,10 @@ const (
 type breaker struct {
 	failing  float64 // share of failures among the last outcomes
 	badSince int64   // failing is above breakerShare since then; 0: it is not
+	inARow   int     // failures since the last success
 
 	open   bool
+	opened int64 // when
 	pause  time.Duration
 	next   int64 // open: no probe before
 	probes bool  // open: a probe is on its way, until probeEnd at most
@@ -61,6 +63,7 @@ func (b *breaker) hope(now int64) { b.next, b.probes = now, false }
 // succeeded notes an outcome by which the group lives, and reports whether that closed the breaker.
 func (b *breaker) succeeded() (closed bool) {
 	b.failing -= b.failing / breakerMemory
+	b.inARow = 0
 	if b.failing <= breakerShare {
 		b.badSince = 0
 	}
@@ -73,6 +76,7 @@ func (b *breaker) succeeded() (closed bool) {
 
 // failed notes an attempt without success, and reports whether that opened the breaker.
 func (b *breaker) failed(now int64) (opened bool) {
+	b.inARow++
 	if b.open {
 		if b.probes { // and not what was on its way when it opened
 			b.pause = min(2*b.pause, breakerMaxPause)
@@ -90,7 +94,7 @@ func (b *breaker) failed(now int64) (opened bool) {
 	case now < b.badSince+breakerTime.Microseconds():
 		return false
 	}
-	b.open, b.pause = true, breakerPause
+	b.open, b.opened, b.pause = true, now, breakerPause
 	b.next = now + breakerPause.Microseconds()
 	return true
 }

@@ -19,6 +19,7 @@ type pushGroup struct {
 
 	mu        sync.Mutex
 	instances []*instance
+	aloneAt   int64 // when the last instance left; 0: none has been here
 	turn      int
 	waiting   []*flight // for credit, oldest first: first attempts,
 	retries   []*flight // and retries, which go behind them
@@ -80,6 +81,7 @@ func (g *pushGroup) detach(inst *instance) {
 	inst.outbox = nil
 	inst.forgetCopies()
 	if len(g.instances) == 0 {
+		g.aloneAt = g.clock.now()
 		waiting = append(waiting, g.stop()...)
 	}
 	g.mu.Unlock()

@@ -318,3 +318,23 @@ func (f *fakeBroker) ResubmitRejected(_ context.Context, r *connect.Request[noti
 	}
 	return connect.NewResponse(&notifyv1.ResubmitRejectedResponse{}), nil
 }
+
+// ShowMessage knows one stored message, one half and one that was rolled back; any other id it does not know.
+func (f *fakeBroker) ShowMessage(_ context.Context, r *connect.Request[notifyv1.ShowMessageRequest]) (*connect.Response[notifyv1.ShowMessageResponse], error) {
+	res := &notifyv1.ShowMessageResponse{Why: "delivered and deleted, or never stored here"}
+	switch m := (&notifyv1.Message{Id: r.Msg.GetId(), Topic: "t", Key: "k1", BornAtUs: 1e6, Body: []byte("b")}); r.Msg.GetId() {
+	case "00000000-0000-0000-0000-000000000001":
+		res = &notifyv1.ShowMessageResponse{Why: "waits for 1 of 2 groups: risk", Stored: []*notifyv1.StoredMessage{{Message: m, Store: "a", Shard: 3, Pos: 77, Owner: "one", Asked: true,
+			Why: "waits for 1 of 2 groups: risk", Groups: []*notifyv1.GroupState{
+				{Group: "mail", State: "acknowledged", Why: "acknowledged"},
+				{Group: "risk", State: "waiting", Attempts: 3, MaxAttempts: 16, NextAtUs: 9e6, LastError: "nack: db down", Why: "waits: attempt 4 of 16 at 1970-01-01T00:00:09Z, after: nack: db down"}}}}}
+	case "00000000-0000-0000-0000-0000000000aa":
+		res = &notifyv1.ShowMessageResponse{Why: "waits as a half: nobody has decided it", Half: &notifyv1.Half{Message: m, ProducerGroup: "shop", PreparedAtUs: 1e6}}
+	case "00000000-0000-0000-0000-0000000000bb":
+		res = &notifyv1.ShowMessageResponse{Why: "never a message", Decision: notifyv1.Decision_DECISION_ROLLBACK, DecidedAtUs: 1e6}
+	case "00000000-0000-0000-0000-0000000000cc":
+		res = &notifyv1.ShowMessageResponse{Why: "rejected from the outbox", Unknown: []string{"store b: it is away"},
+			Rejected: []*notifyv1.Rejected{{Store: "a", Seq: 7, Message: m, Reason: "headers: not JSON", RejectedAtUs: 1e6}}}
+	}
+	return connect.NewResponse(res), nil
+}

@@ -18,6 +18,17 @@ import (
 // mirrored starts a Kafka that holds n mirrored messages of topic t in two partitions.
 func mirrored(t *testing.T, n int) (addr string) {
 	t.Helper()
+	var all []record.Message
+	for i := range n {
+		all = append(all, record.Message{ID: uuid.UUID{15: byte(i)}, Key: fmt.Appendf(nil, "k%d", i), Headers: []record.Header{{Name: "h", Value: "v"}},
+			Body: fmt.Appendf(nil, "body %d", i), BornAt: time.Unix(int64(i), 0), CommitTime: time.Unix(int64(i), 0)})
+	}
+	return kafkaWith(t, all, func(i int) int32 { return int32(i % 2) })
+}
+
+// kafkaWith starts a Kafka that holds mirrored messages of topic t, each in the partition given, of two.
+func kafkaWith(t *testing.T, messages []record.Message, partition func(i int) int32) (addr string) {
+	t.Helper()
 	k, err := embedded.Start(embedded.Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -35,13 +46,10 @@ func mirrored(t *testing.T, n int) (addr string) {
 	if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 2, 1, nil, "notify.t"); err != nil {
 		t.Fatal(err)
 	}
-	for i := range n {
-		r := record.Encode(record.Message{
-			ID: uuid.UUID{15: byte(i)}, Topic: "t", Key: fmt.Appendf(nil, "k%d", i), Headers: []record.Header{{Name: "h", Value: "v"}},
-			Body: fmt.Appendf(nil, "body %d", i), BornAt: time.Unix(int64(i), 0), CommitTime: time.Unix(int64(i), 0),
-			Source: record.Source{Store: uuid.NewString(), Generation: 1}, Seq: uint64(i + 1),
-		})
-		out := &kgo.Record{Topic: "notify.t", Partition: int32(i % 2), Key: r.Key, Value: r.Value, Timestamp: r.Timestamp}
+	for i, m := range messages {
+		m.Topic, m.Source, m.Seq = "t", record.Source{Store: "5f1c9e1e-0000-4000-8000-000000000001", Generation: 1}, uint64(i+1)
+		r := record.Encode(m)
+		out := &kgo.Record{Topic: "notify.t", Partition: partition(i), Key: r.Key, Value: r.Value, Timestamp: r.Timestamp}
 		for _, h := range r.Headers {
 			out.Headers = append(out.Headers, kgo.RecordHeader{Key: string(h.Key), Value: h.Value})
 		}

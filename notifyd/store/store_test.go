@@ -414,3 +414,29 @@ func TestADecisionIsKeptWhileASecondCopyOfItsHalfIsThere(t *testing.T) {
 		t.Error("the decision is gone: its copy could be decided again")
 	}
 }
+
+func TestAnIDIsLookedForInTheOldestOutboxRowsOnly(t *testing.T) {
+	s := open(t)
+	first, last := uuid.New(), uuid.New()
+	row := "INSERT INTO outbox (id, topic, headers, body) VALUES (?, 't', '', '')"
+	s.exec(t, row, first[:])
+	find := func(id uuid.UUID) (n int, all bool) {
+		rows, all, err := s.FindOutbox(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(rows), all
+	}
+	if n, all := find(first); n != 1 || !all {
+		t.Fatalf("%d rows, all %v; want 1, true", n, all)
+	}
+	ten := "(SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
+	s.exec(t, "INSERT INTO outbox (id, topic, headers, body) SELECT UNHEX(REPLACE(UUID(), '-', '')), 't', '', '' FROM "+ten+" a, "+ten+" b, "+ten+" c, "+ten+" d")
+	s.exec(t, row, last[:])
+	if n, all := find(first); n != 1 || all {
+		t.Errorf("the oldest among 10,002: %d rows, all %v; want 1, false", n, all)
+	}
+	if n, all := find(last); n != 0 || all {
+		t.Errorf("the newest among 10,002: %d rows, all %v; want 0, false", n, all)
+	}
+}

@@ -6017,6 +6017,570 @@ func (x *ShardOutcome) GetError() string {
 	return ""
 }
 
+type ShowMessageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// UUID, the message's name.
+	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShowMessageRequest) Reset() {
+	*x = ShowMessageRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[95]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShowMessageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShowMessageRequest) ProtoMessage() {}
+
+func (x *ShowMessageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[95]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShowMessageRequest.ProtoReflect.Descriptor instead.
+func (*ShowMessageRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{95}
+}
+
+func (x *ShowMessageRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type ShowMessageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where it stands as a message: in one place, unless its id was given twice.
+	Stored []*StoredMessage `protobuf:"bytes,1,rep,name=stored,proto3" json:"stored,omitempty"`
+	// It is prepared and not decided.
+	Half *Half `protobuf:"bytes,2,opt,name=half,proto3" json:"half,omitempty"`
+	// What was decided about it as a half, for 24 h after.
+	Decision    Decision `protobuf:"varint,3,opt,name=decision,proto3,enum=notify.v1.Decision" json:"decision,omitempty"`
+	DecidedAtUs int64    `protobuf:"varint,4,opt,name=decided_at_us,json=decidedAtUs,proto3" json:"decided_at_us,omitempty"`
+	// It waits in the outbox of a store.
+	Outbox []*OutboxRow `protobuf:"bytes,5,rep,name=outbox,proto3" json:"outbox,omitempty"`
+	// It could not be relayed from an outbox.
+	Rejected []*Rejected `protobuf:"bytes,6,rep,name=rejected,proto3" json:"rejected,omitempty"`
+	// What tells a repeat of its publish, while it is remembered; only when the idempotency key is the id, as the SDK has it.
+	Dedup *DedupKey `protobuf:"bytes,7,opt,name=dedup,proto3" json:"dedup,omitempty"`
+	// Why it waits, or what became of it, in words.
+	Why string `protobuf:"bytes,8,opt,name=why,proto3" json:"why,omitempty"`
+	// What could not be asked, each with the reason: something may be missing above.
+	Unknown       []string `protobuf:"bytes,9,rep,name=unknown,proto3" json:"unknown,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShowMessageResponse) Reset() {
+	*x = ShowMessageResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[96]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShowMessageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShowMessageResponse) ProtoMessage() {}
+
+func (x *ShowMessageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[96]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShowMessageResponse.ProtoReflect.Descriptor instead.
+func (*ShowMessageResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{96}
+}
+
+func (x *ShowMessageResponse) GetStored() []*StoredMessage {
+	if x != nil {
+		return x.Stored
+	}
+	return nil
+}
+
+func (x *ShowMessageResponse) GetHalf() *Half {
+	if x != nil {
+		return x.Half
+	}
+	return nil
+}
+
+func (x *ShowMessageResponse) GetDecision() Decision {
+	if x != nil {
+		return x.Decision
+	}
+	return Decision_DECISION_UNSPECIFIED
+}
+
+func (x *ShowMessageResponse) GetDecidedAtUs() int64 {
+	if x != nil {
+		return x.DecidedAtUs
+	}
+	return 0
+}
+
+func (x *ShowMessageResponse) GetOutbox() []*OutboxRow {
+	if x != nil {
+		return x.Outbox
+	}
+	return nil
+}
+
+func (x *ShowMessageResponse) GetRejected() []*Rejected {
+	if x != nil {
+		return x.Rejected
+	}
+	return nil
+}
+
+func (x *ShowMessageResponse) GetDedup() *DedupKey {
+	if x != nil {
+		return x.Dedup
+	}
+	return nil
+}
+
+func (x *ShowMessageResponse) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *ShowMessageResponse) GetUnknown() []string {
+	if x != nil {
+		return x.Unknown
+	}
+	return nil
+}
+
+type StoredMessage struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Message *Message               `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	Store   string                 `protobuf:"bytes,2,opt,name=store,proto3" json:"store,omitempty"`
+	StoreId string                 `protobuf:"bytes,3,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	Shard   uint32                 `protobuf:"varint,4,opt,name=shard,proto3" json:"shard,omitempty"`
+	Pos     int64                  `protobuf:"varint,5,opt,name=pos,proto3" json:"pos,omitempty"`
+	// The broker that owns the shard; empty: none does now.
+	Owner string `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`
+	// The owner told what it has in memory; else groups tells rows only.
+	Asked bool `protobuf:"varint,7,opt,name=asked,proto3" json:"asked,omitempty"`
+	// When the present owner exchanged it last; 0: it did not, or has settled it since.
+	ExchangedAtUs int64         `protobuf:"varint,8,opt,name=exchanged_at_us,json=exchangedAtUs,proto3" json:"exchanged_at_us,omitempty"`
+	Groups        []*GroupState `protobuf:"bytes,9,rep,name=groups,proto3" json:"groups,omitempty"`
+	// Why the message is still there, in words.
+	Why           string `protobuf:"bytes,10,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoredMessage) Reset() {
+	*x = StoredMessage{}
+	mi := &file_notify_v1_notify_proto_msgTypes[97]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoredMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoredMessage) ProtoMessage() {}
+
+func (x *StoredMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[97]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoredMessage.ProtoReflect.Descriptor instead.
+func (*StoredMessage) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{97}
+}
+
+func (x *StoredMessage) GetMessage() *Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *StoredMessage) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *StoredMessage) GetStoreId() string {
+	if x != nil {
+		return x.StoreId
+	}
+	return ""
+}
+
+func (x *StoredMessage) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *StoredMessage) GetPos() int64 {
+	if x != nil {
+		return x.Pos
+	}
+	return 0
+}
+
+func (x *StoredMessage) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *StoredMessage) GetAsked() bool {
+	if x != nil {
+		return x.Asked
+	}
+	return false
+}
+
+func (x *StoredMessage) GetExchangedAtUs() int64 {
+	if x != nil {
+		return x.ExchangedAtUs
+	}
+	return 0
+}
+
+func (x *StoredMessage) GetGroups() []*GroupState {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *StoredMessage) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+type GroupState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// acknowledged, in_flight, waiting, dead_letter or not_owed.
+	State string `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	// Those sent to a consumer, and how many there may be; since the last redrive.
+	Attempts    uint32 `protobuf:"varint,3,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	MaxAttempts uint32 `protobuf:"varint,4,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
+	// When the next attempt is due; 0: at once, or it is in flight.
+	NextAtUs   int64  `protobuf:"varint,5,opt,name=next_at_us,json=nextAtUs,proto3" json:"next_at_us,omitempty"`
+	FirstError string `protobuf:"bytes,6,opt,name=first_error,json=firstError,proto3" json:"first_error,omitempty"`
+	LastError  string `protobuf:"bytes,7,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	// In flight: to which instance, since when, and by when it has to answer.
+	Instance string `protobuf:"bytes,8,opt,name=instance,proto3" json:"instance,omitempty"`
+	Peer     string `protobuf:"bytes,9,opt,name=peer,proto3" json:"peer,omitempty"`
+	SentAtUs int64  `protobuf:"varint,10,opt,name=sent_at_us,json=sentAtUs,proto3" json:"sent_at_us,omitempty"`
+	AckByUs  int64  `protobuf:"varint,11,opt,name=ack_by_us,json=ackByUs,proto3" json:"ack_by_us,omitempty"`
+	// Of a dead letter.
+	Reason   string `protobuf:"bytes,12,opt,name=reason,proto3" json:"reason,omitempty"`
+	DeadAtUs int64  `protobuf:"varint,13,opt,name=dead_at_us,json=deadAtUs,proto3" json:"dead_at_us,omitempty"`
+	// What the group has done about it, or why it waits, in words.
+	Why           string `protobuf:"bytes,14,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupState) Reset() {
+	*x = GroupState{}
+	mi := &file_notify_v1_notify_proto_msgTypes[98]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupState) ProtoMessage() {}
+
+func (x *GroupState) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[98]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupState.ProtoReflect.Descriptor instead.
+func (*GroupState) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{98}
+}
+
+func (x *GroupState) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *GroupState) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *GroupState) GetAttempts() uint32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *GroupState) GetMaxAttempts() uint32 {
+	if x != nil {
+		return x.MaxAttempts
+	}
+	return 0
+}
+
+func (x *GroupState) GetNextAtUs() int64 {
+	if x != nil {
+		return x.NextAtUs
+	}
+	return 0
+}
+
+func (x *GroupState) GetFirstError() string {
+	if x != nil {
+		return x.FirstError
+	}
+	return ""
+}
+
+func (x *GroupState) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
+}
+
+func (x *GroupState) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *GroupState) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+func (x *GroupState) GetSentAtUs() int64 {
+	if x != nil {
+		return x.SentAtUs
+	}
+	return 0
+}
+
+func (x *GroupState) GetAckByUs() int64 {
+	if x != nil {
+		return x.AckByUs
+	}
+	return 0
+}
+
+func (x *GroupState) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *GroupState) GetDeadAtUs() int64 {
+	if x != nil {
+		return x.DeadAtUs
+	}
+	return 0
+}
+
+func (x *GroupState) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+type OutboxRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	Seq           int64                  `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	Topic         string                 `protobuf:"bytes,3,opt,name=topic,proto3" json:"topic,omitempty"`
+	Key           string                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OutboxRow) Reset() {
+	*x = OutboxRow{}
+	mi := &file_notify_v1_notify_proto_msgTypes[99]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OutboxRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OutboxRow) ProtoMessage() {}
+
+func (x *OutboxRow) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[99]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OutboxRow.ProtoReflect.Descriptor instead.
+func (*OutboxRow) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{99}
+}
+
+func (x *OutboxRow) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *OutboxRow) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *OutboxRow) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *OutboxRow) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+type DedupKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Store string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	Topic string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	// From when on a repeat would be stored as another message.
+	ExpiresAtUs   int64 `protobuf:"varint,3,opt,name=expires_at_us,json=expiresAtUs,proto3" json:"expires_at_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DedupKey) Reset() {
+	*x = DedupKey{}
+	mi := &file_notify_v1_notify_proto_msgTypes[100]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DedupKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DedupKey) ProtoMessage() {}
+
+func (x *DedupKey) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[100]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DedupKey.ProtoReflect.Descriptor instead.
+func (*DedupKey) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{100}
+}
+
+func (x *DedupKey) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *DedupKey) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *DedupKey) GetExpiresAtUs() int64 {
+	if x != nil {
+		return x.ExpiresAtUs
+	}
+	return 0
+}
+
 // ErrorDetail is attached to every error.
 type ErrorDetail struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -6035,7 +6599,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_notify_v1_notify_proto_msgTypes[95]
+	mi := &file_notify_v1_notify_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6047,7 +6611,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[95]
+	mi := &file_notify_v1_notify_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6060,7 +6624,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{95}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *ErrorDetail) GetReason() Reason {
@@ -6523,7 +7087,62 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\achanged\x18\x04 \x01(\x04R\achanged\x12\x12\n" +
 	"\x04more\x18\x05 \x01(\bR\x04more\x12\x10\n" +
 	"\x03ids\x18\x06 \x03(\tR\x03ids\x12\x14\n" +
-	"\x05error\x18\a \x01(\tR\x05error\"\xb0\x01\n" +
+	"\x05error\x18\a \x01(\tR\x05error\"$\n" +
+	"\x12ShowMessageRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\xf7\x02\n" +
+	"\x13ShowMessageResponse\x120\n" +
+	"\x06stored\x18\x01 \x03(\v2\x18.notify.v1.StoredMessageR\x06stored\x12#\n" +
+	"\x04half\x18\x02 \x01(\v2\x0f.notify.v1.HalfR\x04half\x12/\n" +
+	"\bdecision\x18\x03 \x01(\x0e2\x13.notify.v1.DecisionR\bdecision\x12\"\n" +
+	"\rdecided_at_us\x18\x04 \x01(\x03R\vdecidedAtUs\x12,\n" +
+	"\x06outbox\x18\x05 \x03(\v2\x14.notify.v1.OutboxRowR\x06outbox\x12/\n" +
+	"\brejected\x18\x06 \x03(\v2\x13.notify.v1.RejectedR\brejected\x12)\n" +
+	"\x05dedup\x18\a \x01(\v2\x13.notify.v1.DedupKeyR\x05dedup\x12\x10\n" +
+	"\x03why\x18\b \x01(\tR\x03why\x12\x18\n" +
+	"\aunknown\x18\t \x03(\tR\aunknown\"\xab\x02\n" +
+	"\rStoredMessage\x12,\n" +
+	"\amessage\x18\x01 \x01(\v2\x12.notify.v1.MessageR\amessage\x12\x14\n" +
+	"\x05store\x18\x02 \x01(\tR\x05store\x12\x19\n" +
+	"\bstore_id\x18\x03 \x01(\tR\astoreId\x12\x14\n" +
+	"\x05shard\x18\x04 \x01(\rR\x05shard\x12\x10\n" +
+	"\x03pos\x18\x05 \x01(\x03R\x03pos\x12\x14\n" +
+	"\x05owner\x18\x06 \x01(\tR\x05owner\x12\x14\n" +
+	"\x05asked\x18\a \x01(\bR\x05asked\x12&\n" +
+	"\x0fexchanged_at_us\x18\b \x01(\x03R\rexchangedAtUs\x12-\n" +
+	"\x06groups\x18\t \x03(\v2\x15.notify.v1.GroupStateR\x06groups\x12\x10\n" +
+	"\x03why\x18\n" +
+	" \x01(\tR\x03why\"\x87\x03\n" +
+	"\n" +
+	"GroupState\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x1a\n" +
+	"\battempts\x18\x03 \x01(\rR\battempts\x12!\n" +
+	"\fmax_attempts\x18\x04 \x01(\rR\vmaxAttempts\x12\x1c\n" +
+	"\n" +
+	"next_at_us\x18\x05 \x01(\x03R\bnextAtUs\x12\x1f\n" +
+	"\vfirst_error\x18\x06 \x01(\tR\n" +
+	"firstError\x12\x1d\n" +
+	"\n" +
+	"last_error\x18\a \x01(\tR\tlastError\x12\x1a\n" +
+	"\binstance\x18\b \x01(\tR\binstance\x12\x12\n" +
+	"\x04peer\x18\t \x01(\tR\x04peer\x12\x1c\n" +
+	"\n" +
+	"sent_at_us\x18\n" +
+	" \x01(\x03R\bsentAtUs\x12\x1a\n" +
+	"\tack_by_us\x18\v \x01(\x03R\aackByUs\x12\x16\n" +
+	"\x06reason\x18\f \x01(\tR\x06reason\x12\x1c\n" +
+	"\n" +
+	"dead_at_us\x18\r \x01(\x03R\bdeadAtUs\x12\x10\n" +
+	"\x03why\x18\x0e \x01(\tR\x03why\"[\n" +
+	"\tOutboxRow\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x03R\x03seq\x12\x14\n" +
+	"\x05topic\x18\x03 \x01(\tR\x05topic\x12\x10\n" +
+	"\x03key\x18\x04 \x01(\tR\x03key\"Z\n" +
+	"\bDedupKey\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\"\n" +
+	"\rexpires_at_us\x18\x03 \x01(\x03R\vexpiresAtUs\"\xb0\x01\n" +
 	"\vErrorDetail\x12)\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x11.notify.v1.ReasonR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
@@ -6574,7 +7193,7 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x06Commit\x12\x18.notify.v1.DecideRequest\x1a\x19.notify.v1.DecideResponse\x12?\n" +
 	"\bRollback\x12\x18.notify.v1.DecideRequest\x1a\x19.notify.v1.DecideResponse\x12J\n" +
 	"\tCheckBack\x12\x1b.notify.v1.CheckBackRequest\x1a\x1c.notify.v1.CheckBackResponse(\x010\x01\x12L\n" +
-	"\vListBrokers\x12\x1d.notify.v1.ListBrokersRequest\x1a\x1e.notify.v1.ListBrokersResponse2\x94\x13\n" +
+	"\vListBrokers\x12\x1d.notify.v1.ListBrokersRequest\x1a\x1e.notify.v1.ListBrokersResponse2\xe2\x13\n" +
 	"\x05Admin\x12L\n" +
 	"\vCreateTopic\x12\x1d.notify.v1.CreateTopicRequest\x1a\x1e.notify.v1.CreateTopicResponse\x12L\n" +
 	"\vUpdateTopic\x12\x1d.notify.v1.UpdateTopicRequest\x1a\x1e.notify.v1.UpdateTopicResponse\x12I\n" +
@@ -6612,7 +7231,8 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x10ResubmitRejected\x12\".notify.v1.ResubmitRejectedRequest\x1a#.notify.v1.ResubmitRejectedResponse\x12X\n" +
 	"\x0fListDeadLetters\x12!.notify.v1.ListDeadLettersRequest\x1a\".notify.v1.ListDeadLettersResponse\x12_\n" +
 	"\x12RedriveDeadLetters\x12#.notify.v1.ChangeDeadLettersRequest\x1a$.notify.v1.ChangeDeadLettersResponse\x12]\n" +
-	"\x10PurgeDeadLetters\x12#.notify.v1.ChangeDeadLettersRequest\x1a$.notify.v1.ChangeDeadLettersResponseB-Z+notifymirror/notifyd/api/notify/v1;notifyv1b\x06proto3"
+	"\x10PurgeDeadLetters\x12#.notify.v1.ChangeDeadLettersRequest\x1a$.notify.v1.ChangeDeadLettersResponse\x12L\n" +
+	"\vShowMessage\x12\x1d.notify.v1.ShowMessageRequest\x1a\x1e.notify.v1.ShowMessageResponseB-Z+notifymirror/notifyd/api/notify/v1;notifyv1b\x06proto3"
 
 var (
 	file_notify_v1_notify_proto_rawDescOnce sync.Once
@@ -6627,7 +7247,7 @@ func file_notify_v1_notify_proto_rawDescGZIP() []byte {
 }
 
 var file_notify_v1_notify_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_notify_v1_notify_proto_msgTypes = make([]protoimpl.MessageInfo, 97)
+var file_notify_v1_notify_proto_msgTypes = make([]protoimpl.MessageInfo, 103)
 var file_notify_v1_notify_proto_goTypes = []any{
 	(Decision)(0),                      // 0: notify.v1.Decision
 	(Durability)(0),                    // 1: notify.v1.Durability
@@ -6728,15 +7348,21 @@ var file_notify_v1_notify_proto_goTypes = []any{
 	(*ChangeDeadLettersRequest)(nil),   // 96: notify.v1.ChangeDeadLettersRequest
 	(*ChangeDeadLettersResponse)(nil),  // 97: notify.v1.ChangeDeadLettersResponse
 	(*ShardOutcome)(nil),               // 98: notify.v1.ShardOutcome
-	(*ErrorDetail)(nil),                // 99: notify.v1.ErrorDetail
-	nil,                                // 100: notify.v1.Message.HeadersEntry
+	(*ShowMessageRequest)(nil),         // 99: notify.v1.ShowMessageRequest
+	(*ShowMessageResponse)(nil),        // 100: notify.v1.ShowMessageResponse
+	(*StoredMessage)(nil),              // 101: notify.v1.StoredMessage
+	(*GroupState)(nil),                 // 102: notify.v1.GroupState
+	(*OutboxRow)(nil),                  // 103: notify.v1.OutboxRow
+	(*DedupKey)(nil),                   // 104: notify.v1.DedupKey
+	(*ErrorDetail)(nil),                // 105: notify.v1.ErrorDetail
+	nil,                                // 106: notify.v1.Message.HeadersEntry
 }
 var file_notify_v1_notify_proto_depIdxs = []int32{
-	100, // 0: notify.v1.Message.headers:type_name -> notify.v1.Message.HeadersEntry
+	106, // 0: notify.v1.Message.headers:type_name -> notify.v1.Message.HeadersEntry
 	4,   // 1: notify.v1.PublishRequest.message:type_name -> notify.v1.Message
 	5,   // 2: notify.v1.PublishStreamRequest.publishes:type_name -> notify.v1.PublishRequest
 	9,   // 3: notify.v1.PublishStreamResponse.results:type_name -> notify.v1.PublishResult
-	99,  // 4: notify.v1.PublishResult.error:type_name -> notify.v1.ErrorDetail
+	105, // 4: notify.v1.PublishResult.error:type_name -> notify.v1.ErrorDetail
 	11,  // 5: notify.v1.SubscribeRequest.attach:type_name -> notify.v1.Attach
 	12,  // 6: notify.v1.SubscribeRequest.nacks:type_name -> notify.v1.Nack
 	37,  // 7: notify.v1.Attach.subscriptions:type_name -> notify.v1.Subscription
@@ -6789,88 +7415,98 @@ var file_notify_v1_notify_proto_depIdxs = []int32{
 	92,  // 54: notify.v1.ListDeadLettersResponse.dead_letters:type_name -> notify.v1.DeadLetter
 	93,  // 55: notify.v1.ChangeDeadLettersRequest.filter:type_name -> notify.v1.DeadLetterFilter
 	98,  // 56: notify.v1.ChangeDeadLettersResponse.shards:type_name -> notify.v1.ShardOutcome
-	3,   // 57: notify.v1.ErrorDetail.reason:type_name -> notify.v1.Reason
-	5,   // 58: notify.v1.Messaging.Publish:input_type -> notify.v1.PublishRequest
-	7,   // 59: notify.v1.Messaging.PublishStream:input_type -> notify.v1.PublishStreamRequest
-	10,  // 60: notify.v1.Messaging.Subscribe:input_type -> notify.v1.SubscribeRequest
-	16,  // 61: notify.v1.Messaging.Prepare:input_type -> notify.v1.PrepareRequest
-	18,  // 62: notify.v1.Messaging.Commit:input_type -> notify.v1.DecideRequest
-	18,  // 63: notify.v1.Messaging.Rollback:input_type -> notify.v1.DecideRequest
-	20,  // 64: notify.v1.Messaging.CheckBack:input_type -> notify.v1.CheckBackRequest
-	25,  // 65: notify.v1.Messaging.ListBrokers:input_type -> notify.v1.ListBrokersRequest
-	29,  // 66: notify.v1.Admin.CreateTopic:input_type -> notify.v1.CreateTopicRequest
-	31,  // 67: notify.v1.Admin.UpdateTopic:input_type -> notify.v1.UpdateTopicRequest
-	33,  // 68: notify.v1.Admin.ListTopics:input_type -> notify.v1.ListTopicsRequest
-	35,  // 69: notify.v1.Admin.GetTopic:input_type -> notify.v1.GetTopicRequest
-	51,  // 70: notify.v1.Admin.ListGroups:input_type -> notify.v1.ListGroupsRequest
-	53,  // 71: notify.v1.Admin.GetGroup:input_type -> notify.v1.GetGroupRequest
-	45,  // 72: notify.v1.Admin.DropGroup:input_type -> notify.v1.DropGroupRequest
-	39,  // 73: notify.v1.Admin.AddSubscription:input_type -> notify.v1.AddSubscriptionRequest
-	41,  // 74: notify.v1.Admin.UpdateSubscription:input_type -> notify.v1.UpdateSubscriptionRequest
-	43,  // 75: notify.v1.Admin.RemoveSubscription:input_type -> notify.v1.RemoveSubscriptionRequest
-	47,  // 76: notify.v1.Admin.ListSubscriptions:input_type -> notify.v1.ListSubscriptionsRequest
-	73,  // 77: notify.v1.Admin.ListShards:input_type -> notify.v1.ListShardsRequest
-	57,  // 78: notify.v1.Admin.SetWebhook:input_type -> notify.v1.SetWebhookRequest
-	59,  // 79: notify.v1.Admin.ListWebhooks:input_type -> notify.v1.ListWebhooksRequest
-	61,  // 80: notify.v1.Admin.GetWebhook:input_type -> notify.v1.GetWebhookRequest
-	63,  // 81: notify.v1.Admin.RotateWebhook:input_type -> notify.v1.RotateWebhookRequest
-	65,  // 82: notify.v1.Admin.EnableWebhook:input_type -> notify.v1.EnableWebhookRequest
-	67,  // 83: notify.v1.Admin.DisableWebhook:input_type -> notify.v1.DisableWebhookRequest
-	69,  // 84: notify.v1.Admin.RemoveWebhook:input_type -> notify.v1.RemoveWebhookRequest
-	71,  // 85: notify.v1.Admin.TestWebhook:input_type -> notify.v1.TestWebhookRequest
-	77,  // 86: notify.v1.Admin.ListHalves:input_type -> notify.v1.ListHalvesRequest
-	79,  // 87: notify.v1.Admin.GetHalf:input_type -> notify.v1.GetHalfRequest
-	81,  // 88: notify.v1.Admin.CheckHalf:input_type -> notify.v1.CheckHalfRequest
-	83,  // 89: notify.v1.Admin.DecideHalf:input_type -> notify.v1.DecideHalfRequest
-	86,  // 90: notify.v1.Admin.ListRejected:input_type -> notify.v1.ListRejectedRequest
-	88,  // 91: notify.v1.Admin.GetRejected:input_type -> notify.v1.GetRejectedRequest
-	90,  // 92: notify.v1.Admin.ResubmitRejected:input_type -> notify.v1.ResubmitRejectedRequest
-	94,  // 93: notify.v1.Admin.ListDeadLetters:input_type -> notify.v1.ListDeadLettersRequest
-	96,  // 94: notify.v1.Admin.RedriveDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
-	96,  // 95: notify.v1.Admin.PurgeDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
-	6,   // 96: notify.v1.Messaging.Publish:output_type -> notify.v1.PublishResponse
-	8,   // 97: notify.v1.Messaging.PublishStream:output_type -> notify.v1.PublishStreamResponse
-	13,  // 98: notify.v1.Messaging.Subscribe:output_type -> notify.v1.SubscribeResponse
-	17,  // 99: notify.v1.Messaging.Prepare:output_type -> notify.v1.PrepareResponse
-	19,  // 100: notify.v1.Messaging.Commit:output_type -> notify.v1.DecideResponse
-	19,  // 101: notify.v1.Messaging.Rollback:output_type -> notify.v1.DecideResponse
-	23,  // 102: notify.v1.Messaging.CheckBack:output_type -> notify.v1.CheckBackResponse
-	26,  // 103: notify.v1.Messaging.ListBrokers:output_type -> notify.v1.ListBrokersResponse
-	30,  // 104: notify.v1.Admin.CreateTopic:output_type -> notify.v1.CreateTopicResponse
-	32,  // 105: notify.v1.Admin.UpdateTopic:output_type -> notify.v1.UpdateTopicResponse
-	34,  // 106: notify.v1.Admin.ListTopics:output_type -> notify.v1.ListTopicsResponse
-	36,  // 107: notify.v1.Admin.GetTopic:output_type -> notify.v1.GetTopicResponse
-	52,  // 108: notify.v1.Admin.ListGroups:output_type -> notify.v1.ListGroupsResponse
-	54,  // 109: notify.v1.Admin.GetGroup:output_type -> notify.v1.GetGroupResponse
-	46,  // 110: notify.v1.Admin.DropGroup:output_type -> notify.v1.DropGroupResponse
-	40,  // 111: notify.v1.Admin.AddSubscription:output_type -> notify.v1.AddSubscriptionResponse
-	42,  // 112: notify.v1.Admin.UpdateSubscription:output_type -> notify.v1.UpdateSubscriptionResponse
-	44,  // 113: notify.v1.Admin.RemoveSubscription:output_type -> notify.v1.RemoveSubscriptionResponse
-	48,  // 114: notify.v1.Admin.ListSubscriptions:output_type -> notify.v1.ListSubscriptionsResponse
-	74,  // 115: notify.v1.Admin.ListShards:output_type -> notify.v1.ListShardsResponse
-	58,  // 116: notify.v1.Admin.SetWebhook:output_type -> notify.v1.SetWebhookResponse
-	60,  // 117: notify.v1.Admin.ListWebhooks:output_type -> notify.v1.ListWebhooksResponse
-	62,  // 118: notify.v1.Admin.GetWebhook:output_type -> notify.v1.GetWebhookResponse
-	64,  // 119: notify.v1.Admin.RotateWebhook:output_type -> notify.v1.RotateWebhookResponse
-	66,  // 120: notify.v1.Admin.EnableWebhook:output_type -> notify.v1.EnableWebhookResponse
-	68,  // 121: notify.v1.Admin.DisableWebhook:output_type -> notify.v1.DisableWebhookResponse
-	70,  // 122: notify.v1.Admin.RemoveWebhook:output_type -> notify.v1.RemoveWebhookResponse
-	72,  // 123: notify.v1.Admin.TestWebhook:output_type -> notify.v1.TestWebhookResponse
-	78,  // 124: notify.v1.Admin.ListHalves:output_type -> notify.v1.ListHalvesResponse
-	80,  // 125: notify.v1.Admin.GetHalf:output_type -> notify.v1.GetHalfResponse
-	82,  // 126: notify.v1.Admin.CheckHalf:output_type -> notify.v1.CheckHalfResponse
-	84,  // 127: notify.v1.Admin.DecideHalf:output_type -> notify.v1.DecideHalfResponse
-	87,  // 128: notify.v1.Admin.ListRejected:output_type -> notify.v1.ListRejectedResponse
-	89,  // 129: notify.v1.Admin.GetRejected:output_type -> notify.v1.GetRejectedResponse
-	91,  // 130: notify.v1.Admin.ResubmitRejected:output_type -> notify.v1.ResubmitRejectedResponse
-	95,  // 131: notify.v1.Admin.ListDeadLetters:output_type -> notify.v1.ListDeadLettersResponse
-	97,  // 132: notify.v1.Admin.RedriveDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
-	97,  // 133: notify.v1.Admin.PurgeDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
-	96,  // [96:134] is the sub-list for method output_type
-	58,  // [58:96] is the sub-list for method input_type
-	58,  // [58:58] is the sub-list for extension type_name
-	58,  // [58:58] is the sub-list for extension extendee
-	0,   // [0:58] is the sub-list for field type_name
+	101, // 57: notify.v1.ShowMessageResponse.stored:type_name -> notify.v1.StoredMessage
+	76,  // 58: notify.v1.ShowMessageResponse.half:type_name -> notify.v1.Half
+	0,   // 59: notify.v1.ShowMessageResponse.decision:type_name -> notify.v1.Decision
+	103, // 60: notify.v1.ShowMessageResponse.outbox:type_name -> notify.v1.OutboxRow
+	85,  // 61: notify.v1.ShowMessageResponse.rejected:type_name -> notify.v1.Rejected
+	104, // 62: notify.v1.ShowMessageResponse.dedup:type_name -> notify.v1.DedupKey
+	4,   // 63: notify.v1.StoredMessage.message:type_name -> notify.v1.Message
+	102, // 64: notify.v1.StoredMessage.groups:type_name -> notify.v1.GroupState
+	3,   // 65: notify.v1.ErrorDetail.reason:type_name -> notify.v1.Reason
+	5,   // 66: notify.v1.Messaging.Publish:input_type -> notify.v1.PublishRequest
+	7,   // 67: notify.v1.Messaging.PublishStream:input_type -> notify.v1.PublishStreamRequest
+	10,  // 68: notify.v1.Messaging.Subscribe:input_type -> notify.v1.SubscribeRequest
+	16,  // 69: notify.v1.Messaging.Prepare:input_type -> notify.v1.PrepareRequest
+	18,  // 70: notify.v1.Messaging.Commit:input_type -> notify.v1.DecideRequest
+	18,  // 71: notify.v1.Messaging.Rollback:input_type -> notify.v1.DecideRequest
+	20,  // 72: notify.v1.Messaging.CheckBack:input_type -> notify.v1.CheckBackRequest
+	25,  // 73: notify.v1.Messaging.ListBrokers:input_type -> notify.v1.ListBrokersRequest
+	29,  // 74: notify.v1.Admin.CreateTopic:input_type -> notify.v1.CreateTopicRequest
+	31,  // 75: notify.v1.Admin.UpdateTopic:input_type -> notify.v1.UpdateTopicRequest
+	33,  // 76: notify.v1.Admin.ListTopics:input_type -> notify.v1.ListTopicsRequest
+	35,  // 77: notify.v1.Admin.GetTopic:input_type -> notify.v1.GetTopicRequest
+	51,  // 78: notify.v1.Admin.ListGroups:input_type -> notify.v1.ListGroupsRequest
+	53,  // 79: notify.v1.Admin.GetGroup:input_type -> notify.v1.GetGroupRequest
+	45,  // 80: notify.v1.Admin.DropGroup:input_type -> notify.v1.DropGroupRequest
+	39,  // 81: notify.v1.Admin.AddSubscription:input_type -> notify.v1.AddSubscriptionRequest
+	41,  // 82: notify.v1.Admin.UpdateSubscription:input_type -> notify.v1.UpdateSubscriptionRequest
+	43,  // 83: notify.v1.Admin.RemoveSubscription:input_type -> notify.v1.RemoveSubscriptionRequest
+	47,  // 84: notify.v1.Admin.ListSubscriptions:input_type -> notify.v1.ListSubscriptionsRequest
+	73,  // 85: notify.v1.Admin.ListShards:input_type -> notify.v1.ListShardsRequest
+	57,  // 86: notify.v1.Admin.SetWebhook:input_type -> notify.v1.SetWebhookRequest
+	59,  // 87: notify.v1.Admin.ListWebhooks:input_type -> notify.v1.ListWebhooksRequest
+	61,  // 88: notify.v1.Admin.GetWebhook:input_type -> notify.v1.GetWebhookRequest
+	63,  // 89: notify.v1.Admin.RotateWebhook:input_type -> notify.v1.RotateWebhookRequest
+	65,  // 90: notify.v1.Admin.EnableWebhook:input_type -> notify.v1.EnableWebhookRequest
+	67,  // 91: notify.v1.Admin.DisableWebhook:input_type -> notify.v1.DisableWebhookRequest
+	69,  // 92: notify.v1.Admin.RemoveWebhook:input_type -> notify.v1.RemoveWebhookRequest
+	71,  // 93: notify.v1.Admin.TestWebhook:input_type -> notify.v1.TestWebhookRequest
+	77,  // 94: notify.v1.Admin.ListHalves:input_type -> notify.v1.ListHalvesRequest
+	79,  // 95: notify.v1.Admin.GetHalf:input_type -> notify.v1.GetHalfRequest
+	81,  // 96: notify.v1.Admin.CheckHalf:input_type -> notify.v1.CheckHalfRequest
+	83,  // 97: notify.v1.Admin.DecideHalf:input_type -> notify.v1.DecideHalfRequest
+	86,  // 98: notify.v1.Admin.ListRejected:input_type -> notify.v1.ListRejectedRequest
+	88,  // 99: notify.v1.Admin.GetRejected:input_type -> notify.v1.GetRejectedRequest
+	90,  // 100: notify.v1.Admin.ResubmitRejected:input_type -> notify.v1.ResubmitRejectedRequest
+	94,  // 101: notify.v1.Admin.ListDeadLetters:input_type -> notify.v1.ListDeadLettersRequest
+	96,  // 102: notify.v1.Admin.RedriveDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
+	96,  // 103: notify.v1.Admin.PurgeDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
+	99,  // 104: notify.v1.Admin.ShowMessage:input_type -> notify.v1.ShowMessageRequest
+	6,   // 105: notify.v1.Messaging.Publish:output_type -> notify.v1.PublishResponse
+	8,   // 106: notify.v1.Messaging.PublishStream:output_type -> notify.v1.PublishStreamResponse
+	13,  // 107: notify.v1.Messaging.Subscribe:output_type -> notify.v1.SubscribeResponse
+	17,  // 108: notify.v1.Messaging.Prepare:output_type -> notify.v1.PrepareResponse
+	19,  // 109: notify.v1.Messaging.Commit:output_type -> notify.v1.DecideResponse
+	19,  // 110: notify.v1.Messaging.Rollback:output_type -> notify.v1.DecideResponse
+	23,  // 111: notify.v1.Messaging.CheckBack:output_type -> notify.v1.CheckBackResponse
+	26,  // 112: notify.v1.Messaging.ListBrokers:output_type -> notify.v1.ListBrokersResponse
+	30,  // 113: notify.v1.Admin.CreateTopic:output_type -> notify.v1.CreateTopicResponse
+	32,  // 114: notify.v1.Admin.UpdateTopic:output_type -> notify.v1.UpdateTopicResponse
+	34,  // 115: notify.v1.Admin.ListTopics:output_type -> notify.v1.ListTopicsResponse
+	36,  // 116: notify.v1.Admin.GetTopic:output_type -> notify.v1.GetTopicResponse
+	52,  // 117: notify.v1.Admin.ListGroups:output_type -> notify.v1.ListGroupsResponse
+	54,  // 118: notify.v1.Admin.GetGroup:output_type -> notify.v1.GetGroupResponse
+	46,  // 119: notify.v1.Admin.DropGroup:output_type -> notify.v1.DropGroupResponse
+	40,  // 120: notify.v1.Admin.AddSubscription:output_type -> notify.v1.AddSubscriptionResponse
+	42,  // 121: notify.v1.Admin.UpdateSubscription:output_type -> notify.v1.UpdateSubscriptionResponse
+	44,  // 122: notify.v1.Admin.RemoveSubscription:output_type -> notify.v1.RemoveSubscriptionResponse
+	48,  // 123: notify.v1.Admin.ListSubscriptions:output_type -> notify.v1.ListSubscriptionsResponse
+	74,  // 124: notify.v1.Admin.ListShards:output_type -> notify.v1.ListShardsResponse
+	58,  // 125: notify.v1.Admin.SetWebhook:output_type -> notify.v1.SetWebhookResponse
+	60,  // 126: notify.v1.Admin.ListWebhooks:output_type -> notify.v1.ListWebhooksResponse
+	62,  // 127: notify.v1.Admin.GetWebhook:output_type -> notify.v1.GetWebhookResponse
+	64,  // 128: notify.v1.Admin.RotateWebhook:output_type -> notify.v1.RotateWebhookResponse
+	66,  // 129: notify.v1.Admin.EnableWebhook:output_type -> notify.v1.EnableWebhookResponse
+	68,  // 130: notify.v1.Admin.DisableWebhook:output_type -> notify.v1.DisableWebhookResponse
+	70,  // 131: notify.v1.Admin.RemoveWebhook:output_type -> notify.v1.RemoveWebhookResponse
+	72,  // 132: notify.v1.Admin.TestWebhook:output_type -> notify.v1.TestWebhookResponse
+	78,  // 133: notify.v1.Admin.ListHalves:output_type -> notify.v1.ListHalvesResponse
+	80,  // 134: notify.v1.Admin.GetHalf:output_type -> notify.v1.GetHalfResponse
+	82,  // 135: notify.v1.Admin.CheckHalf:output_type -> notify.v1.CheckHalfResponse
+	84,  // 136: notify.v1.Admin.DecideHalf:output_type -> notify.v1.DecideHalfResponse
+	87,  // 137: notify.v1.Admin.ListRejected:output_type -> notify.v1.ListRejectedResponse
+	89,  // 138: notify.v1.Admin.GetRejected:output_type -> notify.v1.GetRejectedResponse
+	91,  // 139: notify.v1.Admin.ResubmitRejected:output_type -> notify.v1.ResubmitRejectedResponse
+	95,  // 140: notify.v1.Admin.ListDeadLetters:output_type -> notify.v1.ListDeadLettersResponse
+	97,  // 141: notify.v1.Admin.RedriveDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
+	97,  // 142: notify.v1.Admin.PurgeDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
+	100, // 143: notify.v1.Admin.ShowMessage:output_type -> notify.v1.ShowMessageResponse
+	105, // [105:144] is the sub-list for method output_type
+	66,  // [66:105] is the sub-list for method input_type
+	66,  // [66:66] is the sub-list for extension type_name
+	66,  // [66:66] is the sub-list for extension extendee
+	0,   // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_notify_v1_notify_proto_init() }
@@ -6888,7 +7524,7 @@ func file_notify_v1_notify_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_notify_v1_notify_proto_rawDesc), len(file_notify_v1_notify_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   97,
+			NumMessages:   103,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

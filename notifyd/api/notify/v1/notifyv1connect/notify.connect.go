@@ -123,6 +123,8 @@ const (
 	AdminRedriveDeadLettersProcedure = "/notify.v1.Admin/RedriveDeadLetters"
 	// AdminPurgeDeadLettersProcedure is the fully-qualified name of the Admin's PurgeDeadLetters RPC.
 	AdminPurgeDeadLettersProcedure = "/notify.v1.Admin/PurgeDeadLetters"
+	// AdminShowMessageProcedure is the fully-qualified name of the Admin's ShowMessage RPC.
+	AdminShowMessageProcedure = "/notify.v1.Admin/ShowMessage"
 )
 
 // MessagingClient is a client for the notify.v1.Messaging service.
@@ -473,6 +475,9 @@ type AdminClient interface {
 	RedriveDeadLetters(context.Context, *connect.Request[v1.ChangeDeadLettersRequest]) (*connect.Response[v1.ChangeDeadLettersResponse], error)
 	// PurgeDeadLetters deletes dead letters for good, and the messages of which nothing else is left.
 	PurgeDeadLetters(context.Context, *connect.Request[v1.ChangeDeadLettersRequest]) (*connect.Response[v1.ChangeDeadLettersResponse], error)
+	// ShowMessage tells one message's life: where it stands, what each group has done about it, and
+	// why it waits. Any broker takes it and asks the owner of the message's shard. A message that stands nowhere is no error.
+	ShowMessage(context.Context, *connect.Request[v1.ShowMessageRequest]) (*connect.Response[v1.ShowMessageResponse], error)
 }
 
 // NewAdminClient constructs a client for the notify.v1.Admin service. By default, it uses the
@@ -666,6 +671,12 @@ func NewAdminClient(httpClient connect.HTTPClient, baseURL string, opts ...conne
 			connect.WithSchema(adminMethods.ByName("PurgeDeadLetters")),
 			connect.WithClientOptions(opts...),
 		),
+		showMessage: connect.NewClient[v1.ShowMessageRequest, v1.ShowMessageResponse](
+			httpClient,
+			baseURL+AdminShowMessageProcedure,
+			connect.WithSchema(adminMethods.ByName("ShowMessage")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -701,6 +712,7 @@ type adminClient struct {
 	listDeadLetters    *connect.Client[v1.ListDeadLettersRequest, v1.ListDeadLettersResponse]
 	redriveDeadLetters *connect.Client[v1.ChangeDeadLettersRequest, v1.ChangeDeadLettersResponse]
 	purgeDeadLetters   *connect.Client[v1.ChangeDeadLettersRequest, v1.ChangeDeadLettersResponse]
+	showMessage        *connect.Client[v1.ShowMessageRequest, v1.ShowMessageResponse]
 }
 
 // CreateTopic calls notify.v1.Admin.CreateTopic.
@@ -853,6 +865,11 @@ func (c *adminClient) PurgeDeadLetters(ctx context.Context, req *connect.Request
 	return c.purgeDeadLetters.CallUnary(ctx, req)
 }
 
+// ShowMessage calls notify.v1.Admin.ShowMessage.
+func (c *adminClient) ShowMessage(ctx context.Context, req *connect.Request[v1.ShowMessageRequest]) (*connect.Response[v1.ShowMessageResponse], error) {
+	return c.showMessage.CallUnary(ctx, req)
+}
+
 // AdminHandler is an implementation of the notify.v1.Admin service.
 type AdminHandler interface {
 	CreateTopic(context.Context, *connect.Request[v1.CreateTopicRequest]) (*connect.Response[v1.CreateTopicResponse], error)
@@ -911,6 +928,9 @@ type AdminHandler interface {
 	RedriveDeadLetters(context.Context, *connect.Request[v1.ChangeDeadLettersRequest]) (*connect.Response[v1.ChangeDeadLettersResponse], error)
 	// PurgeDeadLetters deletes dead letters for good, and the messages of which nothing else is left.
 	PurgeDeadLetters(context.Context, *connect.Request[v1.ChangeDeadLettersRequest]) (*connect.Response[v1.ChangeDeadLettersResponse], error)
+	// ShowMessage tells one message's life: where it stands, what each group has done about it, and
+	// why it waits. Any broker takes it and asks the owner of the message's shard. A message that stands nowhere is no error.
+	ShowMessage(context.Context, *connect.Request[v1.ShowMessageRequest]) (*connect.Response[v1.ShowMessageResponse], error)
 }
 
 // NewAdminHandler builds an HTTP handler from the service implementation. It returns the path on
@@ -1100,6 +1120,12 @@ func NewAdminHandler(svc AdminHandler, opts ...connect.HandlerOption) (string, h
 		connect.WithSchema(adminMethods.ByName("PurgeDeadLetters")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminShowMessageHandler := connect.NewUnaryHandler(
+		AdminShowMessageProcedure,
+		svc.ShowMessage,
+		connect.WithSchema(adminMethods.ByName("ShowMessage")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/notify.v1.Admin/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AdminCreateTopicProcedure:
@@ -1162,6 +1188,8 @@ func NewAdminHandler(svc AdminHandler, opts ...connect.HandlerOption) (string, h
 			adminRedriveDeadLettersHandler.ServeHTTP(w, r)
 		case AdminPurgeDeadLettersProcedure:
 			adminPurgeDeadLettersHandler.ServeHTTP(w, r)
+		case AdminShowMessageProcedure:
+			adminShowMessageHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -1289,4 +1317,8 @@ func (UnimplementedAdminHandler) RedriveDeadLetters(context.Context, *connect.Re
 
 func (UnimplementedAdminHandler) PurgeDeadLetters(context.Context, *connect.Request[v1.ChangeDeadLettersRequest]) (*connect.Response[v1.ChangeDeadLettersResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.PurgeDeadLetters is not implemented"))
+}
+
+func (UnimplementedAdminHandler) ShowMessage(context.Context, *connect.Request[v1.ShowMessageRequest]) (*connect.Response[v1.ShowMessageResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.ShowMessage is not implemented"))
 }
