@@ -34,6 +34,8 @@ const (
 	erQueryKilled     = 1317
 	erConnKilled      = 1927
 	erUnknownPlugin   = 1524
+	erNoBinlog        = 1381
+	erFileNotFound    = 29 // MariaDB: of a binlog file
 )
 
 // serverError finds the server's error in an error of either client library.
@@ -72,6 +74,8 @@ func (c *Config) judge(err error, at stage) (*StopError, Cause) {
 		return c.loginError(err), ""
 	case erPurged:
 		return purgedError(text), ""
+	case erFileNotFound:
+		return fileGoneError(text), ""
 	case erMasterFatal:
 		return fatalDump(text, c.ServerID != 0)
 	case erKilledOther:
@@ -121,10 +125,12 @@ func fatalDump(text string, ownID bool) (*StopError, Cause) {
 		return nil, Killed
 	case has("not in the master's binlog", "not in the source's binlog", "more gtids than", "is in the future"):
 		return aheadError(text), ""
-	case has("purged", "could not find gtid state", "could not find first log file name", "missing from", "too old"):
+	case has("purged", "could not find gtid state", "missing from", "too old"):
 		return purgedError(text), ""
+	case has("could not find first log file name", "could not open log file"):
+		return fileGoneError(text), ""
 	case has("impossible position", "position > file size"):
-		return aheadError(text), ""
+		return pastEndError(text), ""
 	}
 	return &StopError{
 		Reason: ErrIncident, What: text,

@@ -623,3 +623,73 @@ func TestTheSequenceEndsWithItsContext(t *testing.T) {
 		t.Errorf("last error %v, stats %+v", last, tl.Stats())
 	}
 }
+
+// Somebody removes a file that the server still lists. MariaDB says so by an error of its
+// own; a reader that tried again would do so for ever.
+func TestADeletedBinlogFileStopsTheTailer(t *testing.T) {
+	s := newStore(t, dbtest.Private(t, embedded.Config{}))
+	s.exec(t, insert(1), "FLUSH BINARY LOGS")
+	from := s.position(t)
+	s.exec(t, insert(2), "FLUSH BINARY LOGS", insert(3))
+	var base string
+	if err := s.db.QueryRow("SELECT @@global.log_bin_basename").Scan(&base); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(base + ".000002"); err != nil {
+		t.Fatal(err)
+	}
+	tl := s.tail(t, from)
+	err := tl.failure()
+	if !errors.Is(err, ErrFileGone) || !strings.Contains(err.Error(), "--accept-gap") {
+		t.Errorf("error %v", err)
+	}
+	if n := len(tl.Stats().Reconnects); n != 0 {
+		t.Errorf("it connected again: %+v", tl.Stats())
+	}
+}
+
+func TestAServerThatBeganItsBinlogAnewIsBehindThePosition(t *testing.T) {
+	s := newStore(t, dbtest.Private(t, embedded.Config{}))
+	s.exec(t, insert(1), insert(2))
+	old := s.position(t)
+	reset := "RESET MASTER"
+	if !isMariaDB(t) {
+		reset = "RESET BINARY LOGS AND GTIDS"
+	}
+	s.exec(t, reset, insert(3))
+	if err := s.tail(t, old).failure(); !errors.Is(err, ErrAheadOfServer) || !strings.Contains(err.Error(), "the server has not ") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Before the dump, and whether or not the account may list files, purged is told with what
+// is lost.
+func TestWhatIsPurgedIsNamed(t *testing.T) {
+	s := newStore(t, dbtest.Private(t, embedded.Config{}))
+	s.exec(t, insert(1))
+	old := s.position(t)
+	s.exec(t, insert(2), insert(3), "FLUSH BINARY LOGS", insert(4))
+	purge(t, s)
+	info, err := Inspect(t.Context(), s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(info.Logs) != 1 || info.Logs[0].Bytes == 0 {
+		t.Errorf("files %+v", info.Logs)
+	}
+	lost, err := parseSet(info.Flavor, old.GTIDs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	purged, err := parseSet(info.Flavor, info.Purged.GTIDs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := lost.missing(purged)
+	if err := info.Covers(old); !errors.Is(err, ErrPurged) || names == "" || !strings.Contains(err.Error(), names) {
+		t.Errorf("error %v, must name %q", err, names)
+	}
+	if err := info.Covers(info.Position); err != nil {
+		t.Errorf("at the end: %v", err)
+	}
+}

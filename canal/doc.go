@@ -23,6 +23,7 @@
 //	spool.go     rows of one transaction, in memory or in a file
 //	position.go  GTID sets
 //	inspect.go   a server's settings, identity and position, and what they must be
+//	logs.go      a server's binlog files
 //	classify.go  which errors an operator must mend
 //	errors.go    reasons to stop
 //	config.go, stats.go, txn.go  what goes in and comes out
@@ -70,8 +71,10 @@
 //     connected: MySQL also sends heartbeats while it searches for the position.
 //   - MariaDB's position is one GTID per domain: what it "contains" is known by the sequence
 //     number alone, and only if gtid_strict_mode keeps those in order.
-//   - Error 1236 has one number for purged, ahead, and taken server id. On MySQL the GTID sets
-//     tell before the dump; on MariaDB only the text does.
+//   - Error 1236 has one number for purged, ahead, file gone, past the end, and taken server
+//     id. The GTID sets tell the first two before the dump; on MariaDB that takes the start of
+//     the oldest file, which only an account with REPLICATION CLIENT may ask for, and else the
+//     text tells. A deleted file has a number of its own there, 29.
 //   - Error 1045 while registering, after an ordinary login succeeded, is the missing
 //     REPLICATION SLAVE, not the password.
 //   - The server strips checksums because go-mysql asks it to; the wire is protected by TLS or

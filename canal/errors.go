@@ -12,6 +12,10 @@ var (
 	ErrPurged = errors.New("binlog purged")
 	// ErrAheadOfServer: the position holds transactions that the server does not have.
 	ErrAheadOfServer = errors.New("position ahead of the server")
+	// ErrFileGone: the server lists a binlog file that it cannot open.
+	ErrFileGone = errors.New("binlog file gone")
+	// ErrPastEnd: the position is behind the end of the server's binlog file.
+	ErrPastEnd = errors.New("position past the end of the binlog")
 	// ErrServerChanged: another server answers at the address.
 	ErrServerChanged = errors.New("server changed")
 	// ErrPosition: the position cannot be read, or is of the other flavor.

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,14 +22,19 @@ type ServerInfo struct {
 	// Position holds all that is in the binlog, or was: gtid_executed on MySQL,
 	// gtid_binlog_pos on MariaDB. On MariaDB it can run ahead of what a reader sees.
 	Position Position
-	// Purged is what the binlog holds no more. MariaDB does not tell: zero.
+	// Purged is what the binlog holds no more. MariaDB tells only an account that may list
+	// the files: without REPLICATION CLIENT it is zero there.
 	Purged Position
+	// Logs are the binlog files, oldest first; nil when the account may not list them.
+	Logs []LogFile
 	// ReadOnly: the server accepts no writes of ordinary accounts.
 	ReadOnly bool
 	// BinlogExpire is after what time the server drops binlog; 0: never.
 	BinlogExpire time.Duration
 
 	vars map[string]string
+	// logged, on MariaDB, is the last GTID of each server and domain that the binlog ever held.
+	logged string
 }
 
 // Inspect reads a server's identity, settings and position over a short connection. The
@@ -54,7 +61,7 @@ func inspect(ctx context.Context, c *Config) (info ServerInfo, err error) {
 	m := mysql.NewConfig()
 	m.Net, m.Addr, m.User, m.Passwd, m.TLS = c.network(), c.Addr, c.User, c.Password, c.TLS
 	m.Timeout, m.ReadTimeout, m.WriteTimeout = 10*time.Second, c.ReadTimeout, c.ReadTimeout
-	m.Logger = driverLog{c.Logger}
+	m.Logger, m.InterpolateParams = driverLog{c.Logger}, true
 	connector, err := mysql.NewConnector(m)
 	if err != nil {
 		return info, err
@@ -70,13 +77,23 @@ func inspect(ctx context.Context, c *Config) (info ServerInfo, err error) {
 		return info, err
 	}
 	info.describe()
-	executed := "SELECT @@global.gtid_binlog_pos, ''"
-	if info.Flavor == MySQL {
-		executed = "SELECT @@global.gtid_executed, @@global.gtid_purged"
-	}
-	err = conn.QueryRowContext(ctx, executed).Scan(&info.Position.GTIDs, &info.Purged.GTIDs)
 	info.Position.Flavor, info.Purged.Flavor = info.Flavor, info.Flavor
-	return info, err
+	if info.Logs, err = readLogs(ctx, conn); err != nil {
+		return info, err
+	}
+	return info, info.readPosition(ctx, conn)
+}
+
+// readPosition asks what the server has logged, and what it still has.
+func (i *ServerInfo) readPosition(ctx context.Context, conn *sql.Conn) (err error) {
+	if i.Flavor == MySQL {
+		return conn.QueryRowContext(ctx, "SELECT @@global.gtid_executed, @@global.gtid_purged").Scan(&i.Position.GTIDs, &i.Purged.GTIDs)
+	}
+	err = conn.QueryRowContext(ctx, "SELECT @@global.gtid_binlog_pos, @@global.gtid_binlog_state").Scan(&i.Position.GTIDs, &i.logged)
+	if err == nil && len(i.Logs) > 0 {
+		i.Purged.GTIDs, err = startOf(ctx, conn, i.Logs[0])
+	}
+	return err
 }
 
 func readSettings(ctx context.Context, conn *sql.Conn) (map[string]string, error) {
@@ -151,7 +168,8 @@ func (i *ServerInfo) Check() error {
 
 // Covers returns an error when reading cannot go on from a position: it is of another
 // flavor (ErrPosition), holds what the server does not have (ErrAheadOfServer), or needs
-// what is purged (ErrPurged, on MySQL; MariaDB tells only when reading begins).
+// what is purged (ErrPurged). A server that does not tell what it purged, see Purged, says
+// so when reading begins.
 func (i *ServerInfo) Covers(from Position) error {
 	_, err := i.start(from)
 	return err
@@ -178,22 +196,77 @@ func (i *ServerInfo) coversSet(set *gtidSet) error {
 		return fmt.Errorf("server's position: %w", err)
 	}
 	if more := executed.missing(set); more != "" {
-		return aheadError("the server has not " + more)
+		return aheadError("the server has not " + more + upTo(", only up to ", executed))
+	}
+	switch more, err := unlogged(i.logged, set); {
+	case err != nil:
+		return err
+	case more != "":
+		return aheadError("the server never logged " + more)
 	}
 	purged, err := parseSet(i.Flavor, i.Purged.GTIDs)
 	if err != nil {
 		return fmt.Errorf("server's purged set: %w", err)
 	}
 	if lost := set.missing(purged); lost != "" {
-		return purgedError("the server has dropped " + lost)
+		return purgedError("the server has dropped " + lost + upTo(", and the position is ", set))
 	}
 	return nil
+}
+
+// upTo completes the text of what is missing: MariaDB's names only the end of it.
+func upTo(words string, s *gtidSet) string {
+	if s.flavor == MySQL || len(s.maria) == 0 {
+		return ""
+	}
+	return words + s.text()
+}
+
+// unlogged is a text of those GTIDs of a MariaDB position that a server's binlog state does
+// not have: what counts there is the server that gave the GTID, too. A state that is not
+// known has all.
+func unlogged(state string, set *gtidSet) (string, error) {
+	if strings.TrimSpace(state) == "" {
+		return "", nil
+	}
+	type origin struct{ domain, server uint32 }
+	last := map[origin]uint64{}
+	for part := range strings.SplitSeq(state, ",") {
+		one := newGTIDSet(MariaDB)
+		if err := one.parseMariaDB(strings.TrimSpace(part)); err != nil {
+			return "", fmt.Errorf("server's binlog state: %w", err)
+		}
+		for _, g := range one.maria {
+			last[origin{g.domain, g.server}] = g.seq
+		}
+	}
+	var out []string
+	for _, d := range slices.Sorted(maps.Keys(set.maria)) {
+		if g := set.maria[d]; last[origin{g.domain, g.server}] < g.seq {
+			out = append(out, g.text(MariaDB))
+		}
+	}
+	return strings.Join(out, ","), nil
 }
 
 func aheadError(what string) *StopError {
 	return &StopError{
 		Reason: ErrAheadOfServer, What: what,
 		Mend: "it lost transactions (restored from a backup, sync_binlog was not 1) or is not the server that was read before: point the store's address to that server, or go on without them by `notify mirror resume --accept-gap` (of a later version)",
+	}
+}
+
+func fileGoneError(what string) *StopError {
+	return &StopError{
+		Reason: ErrFileGone, What: what,
+		Mend: "somebody deleted a file that the server still lists: put it back from a copy and restart canald, or " + acceptGap + "; drop files only by PURGE BINARY LOGS",
+	}
+}
+
+func pastEndError(what string) *StopError {
+	return &StopError{
+		Reason: ErrPastEnd, What: what,
+		Mend: "the server lost the end of its binlog (crash with sync_binlog other than 1, copied back from a backup): restore the file, or " + acceptGap + "; set sync_binlog=1",
 	}
 }
 

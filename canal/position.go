@@ -128,16 +128,60 @@ func (s *gtidSet) missing(o *gtidSet) string {
 	}
 	for _, src := range o.sources() {
 		var lacks []string
-		for _, v := range o.mysql[src] {
-			if !slices.ContainsFunc(s.mysql[src], func(m interval) bool { return m.first <= v.first && v.last <= m.last }) {
-				lacks = append(lacks, v.text())
-			}
+		for _, v := range without(o.mysql[src], s.mysql[src]) {
+			lacks = append(lacks, v.text())
 		}
 		if lacks != nil {
 			out = append(out, src.text()+":"+strings.Join(lacks, ":"))
 		}
 	}
 	return strings.Join(out, ",")
+}
+
+// without is what is in the intervals and not in those to take away; both are in order.
+func without(list, away []interval) (out []interval) {
+	for _, v := range list {
+		for _, a := range away {
+			if a.last < v.first || a.first > v.last {
+				continue
+			}
+			if a.first > v.first {
+				out = append(out, interval{v.first, a.first - 1})
+			}
+			v.first = a.last + 1
+		}
+		if v.first <= v.last {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// Before is a position from which the transaction of that GTID is sent again: alone on MySQL,
+// first on MariaDB. It is false when the position does not hold the transaction.
+func (p Position) Before(gtid string) (Position, bool) {
+	set, err := parseSet(p.Flavor, p.GTIDs)
+	if err != nil {
+		return Position{}, false
+	}
+	one, err := parseSet(p.Flavor, gtid)
+	if err != nil || gtid == "" || !set.contains(one) {
+		return Position{}, false
+	}
+	for src, list := range one.mysql {
+		set.mysql[src] = without(set.mysql[src], list)
+		if len(set.mysql[src]) == 0 {
+			delete(set.mysql, src)
+		}
+	}
+	for d, g := range one.maria {
+		if g.seq--; g.seq == 0 {
+			delete(set.maria, d)
+		} else {
+			set.maria[d] = g
+		}
+	}
+	return set.position(), true
 }
 
 func (s *gtidSet) sources() []source {

@@ -1,6 +1,7 @@
 package canal
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,8 +40,22 @@ func TestMySQLSetsAgreeWithAnotherImplementation(t *testing.T) {
 		if got, want := a.contains(b), otherA.Contain(otherB); got != want {
 			t.Fatalf("%q contains %q: %t, want %t", a.text(), b.text(), got, want)
 		}
-		if (a.missing(b) == "") != a.contains(b) {
-			t.Fatalf("%q misses %q of %q", a.text(), a.missing(b), b.text())
+		lacks, err := parseSet(MySQL, a.missing(b))
+		if err != nil || a.contains(b) != (lacks.text() == "") || !b.contains(lacks) {
+			t.Fatalf("%q misses %q of %q, %v", a.text(), a.missing(b), b.text(), err)
+		}
+		both := a.clone()
+		for src, list := range lacks.mysql { // what is missing, and no more
+			for _, v := range list {
+				for seq := v.first; seq <= v.last; seq++ {
+					if !both.add(gtid{source: src, seq: seq}) {
+						t.Fatalf("%q does not miss %s:%d, says %q", a.text(), src.text(), seq, lacks.text())
+					}
+				}
+			}
+		}
+		if !both.contains(b) {
+			t.Fatalf("%q misses more than %q of %q", a.text(), lacks.text(), b.text())
 		}
 		again, err := parseSet(MySQL, strings.ReplaceAll(a.text(), ",", " ,\n"))
 		if err != nil || again.text() != a.text() {
@@ -120,5 +135,38 @@ func TestAddingInOrderKeepsOneInterval(t *testing.T) {
 	}
 	if got := fmt.Sprint(s.position()); got != "{mysql 00000000-0000-0000-0000-000000000000:1-1000}" {
 		t.Error(got)
+	}
+}
+
+func TestAPositionBeforeATransactionLacksThatOne(t *testing.T) {
+	const sid = "00000000-0000-0000-0000-000000000001"
+	for _, c := range []struct {
+		flavor             Flavor
+		gtids, gtid, wants string
+		no                 bool
+	}{
+		{flavor: MySQL, gtids: sid + ":1-9", gtid: sid + ":4", wants: sid + ":1-3:5-9"},
+		{flavor: MySQL, gtids: sid + ":1-9:a:1", gtid: sid + ":a:1", wants: sid + ":1-9"},
+		{flavor: MySQL, gtids: sid + ":1-9", gtid: sid + ":10", no: true},
+		{flavor: MariaDB, gtids: "0-1-9,1-1-5", gtid: "0-2-7", wants: "0-2-6,1-1-5"},
+		{flavor: MariaDB, gtids: "0-1-9", gtid: "0-1-1", wants: ""},
+		{flavor: MariaDB, gtids: "0-1-9", gtid: "1-1-1", no: true},
+		{flavor: MariaDB, gtids: "0-1-9", gtid: "", no: true},
+	} {
+		p, ok := Position{c.flavor, c.gtids}.Before(c.gtid)
+		if ok == c.no || ok && p != (Position{c.flavor, c.wants}) {
+			t.Errorf("%q before %q: %q, %t", c.gtids, c.gtid, p.GTIDs, ok)
+		}
+	}
+}
+
+// Two servers of one domain count on from the same number: only the binlog's state tells
+// that what the position names was logged by neither of the two that this server followed.
+func TestAPositionThatTheServerPassedWithoutLoggingItIsAhead(t *testing.T) {
+	i := ServerInfo{Flavor: MariaDB, Position: Position{MariaDB, "0-2-150"}, logged: "0-1-90,0-2-150"}
+	for gtids, want := range map[string]error{"0-1-90": nil, "0-2-120": nil, "0-1-100": ErrAheadOfServer, "0-3-10": ErrAheadOfServer} {
+		if err := i.Covers(Position{MariaDB, gtids}); !errors.Is(err, want) || want != nil && !strings.Contains(err.Error(), gtids) {
+			t.Errorf("%s: %v", gtids, err)
+		}
 	}
 }

@@ -28,7 +28,8 @@ type primary struct {
 	mu       sync.Mutex
 	vars     map[string]string
 	executed string
-	purged   string
+	purged   string   // MySQL
+	logged   string   // MariaDB
 	dumps    []string // the position that each dump asked for
 	serve    func(c *dump)
 	conns    []net.Conn
@@ -136,8 +137,12 @@ func (d *dump) HandleQuery(q string) (*gomysql.Result, error) {
 		}
 	case strings.HasPrefix(q, "SHOW GLOBAL VARIABLES LIKE 'BINLOG_CHECKSUM'"):
 		rows = append(rows, []any{"binlog_checksum", "CRC32"})
-	case strings.HasPrefix(q, "SELECT @@global.gtid"):
+	case strings.HasPrefix(q, "SELECT @@global.gtid_executed"):
 		rows = append(rows, []any{d.executed + " ", d.purged + " "}) // the library sends an empty text as NULL
+	case strings.HasPrefix(q, "SELECT @@global.gtid_binlog_pos"):
+		rows = append(rows, []any{d.executed + " ", d.logged + " "})
+	case q == "SHOW BINARY LOGS":
+		return nil, gomysql.NewError(erSpecificAccess, "no REPLICATION CLIENT")
 	case strings.HasPrefix(q, "SET @slave_connect_state='"):
 		text, _, _ := strings.Cut(q[len("SET @slave_connect_state='"):], "'")
 		d.from, _ = parseSet(MariaDB, text)

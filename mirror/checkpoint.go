@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
+
+	"notifymirror/canal"
 )
 
 // The records of a checkpoint topic. It is compacted: of each key the last record counts,
@@ -128,6 +131,29 @@ func (s *savedState) apply(key, value []byte) error {
 		return fmt.Errorf("%w: unknown key %q", ErrCheckpointFormat, name)
 	}
 	return nil
+}
+
+// position is where the binlog is read on.
+func (c *checkpoint) position() canal.Position {
+	return canal.Position{Flavor: canal.Flavor(c.Flavor), GTIDs: c.GTIDs}
+}
+
+// risk says what is lost or at risk when the binlog cannot be read on from a checkpoint;
+// empty for a reason that has nothing to do with it.
+func (c *checkpoint) risk(reason Reason) string {
+	copied := fmt.Sprintf("seq %d of generation %d", c.Seq, c.Generation)
+	if us := c.Last.CommittedAt; us > 0 {
+		copied += ", committed at " + time.UnixMicro(us).UTC().Format(time.RFC3339)
+	}
+	switch reason {
+	case ReasonPurged, ReasonFileGone:
+		return "lost to the mirror: the messages in it; the last one copied is " + copied
+	case ReasonPastEnd, ReasonAhead:
+		return "at risk: messages that the mirror holds and the store does not, and those that the store commits in their place; the last one copied is " + copied
+	case ReasonServer:
+		return "at risk: messages that only one of the two servers has; the last one copied is " + copied
+	}
+	return ""
 }
 
 func (c *checkpoint) check() error {

@@ -37,6 +37,8 @@ type Copier struct {
 	// What tests replace.
 	readStore  func(context.Context) (storeInfo, error)
 	openSource func(canal.Position) source
+	openProbe  func(canal.Position) source
+	probeLimit time.Duration
 	connected  func() bool
 	dialer     dialer
 }
@@ -52,7 +54,7 @@ func New(config Config, store string, deps Deps) (*Copier, error) {
 	if !known {
 		return nil, fmt.Errorf("%w: stores.%s: is not there", ErrConfig, store)
 	}
-	c := &Copier{config: config.WithDefaults(), name: store, session: Session}
+	c := &Copier{config: config.WithDefaults(), name: store, session: Session, probeLimit: probeLimit}
 	var err error
 	if c.dsn, err = parseDSN(of.DSN); err != nil {
 		return nil, err
@@ -69,6 +71,7 @@ func New(config Config, store string, deps Deps) (*Copier, error) {
 	c.board.status = Status{Store: c.name, ID: c.config.ID, State: Idle, Since: time.Now()}
 	c.readStore = func(ctx context.Context) (storeInfo, error) { return readStore(ctx, c.dsn, tail) }
 	c.openSource = func(at canal.Position) source { return tailed{tailer, at} }
+	c.openProbe = func(at canal.Position) source { return probing(tail, at) }
 	c.connected = func() bool { return tailer.Stats().Connected }
 	return c, nil
 }
@@ -138,7 +141,7 @@ func (c *Copier) run(ctx context.Context, m *member) (copied bool, err error) {
 // copy runs reader and writer until one fails. A fault of the reader is returned once all
 // that was read before it is in Kafka.
 func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
-	src := c.openSource(canal.Position{Flavor: s.info.flavor, GTIDs: s.at.GTIDs})
+	src := c.openSource(s.at.position())
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	chunks := make(chan *chunk, 256)
@@ -161,7 +164,7 @@ func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
 	readErr := <-read
 	if writeErr == nil {
 		c.metrics.errors.WithLabelValues("read").Inc()
-		return copied, c.refusal(sourceError(readErr, s.first))
+		return copied, c.refusal(s.sourceError(readErr))
 	}
 	return copied, c.writeFault(ctx, s, writeErr)
 }

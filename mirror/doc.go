@@ -40,6 +40,7 @@
 //	group.go       the consumer group's protocol
 //	cutter.go      connections that can be cut
 //	start.go       take over: the order of steps, and what is refused
+//	fingerprint.go is the last transaction copied still the same one
 //	store.go       all that is known of the store's schema
 //	tailer.go      canal's Tailer as a source
 //	source.go      what the reader reads

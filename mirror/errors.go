@@ -21,6 +21,10 @@ var (
 	ErrStoreChanged = errors.New("the store changed")
 	// ErrPurged is returned when the server no longer has binlog that was not copied yet.
 	ErrPurged = errors.New("binlog that was not copied yet is purged")
+	// ErrFileGone is returned when the server cannot open a binlog file that is still needed.
+	ErrFileGone = errors.New("binlog file that was not copied yet is gone")
+	// ErrPastEnd is returned when the checkpoint is behind the end of the server's binlog file.
+	ErrPastEnd = errors.New("the mirror is past the end of the server's binlog")
 	// ErrOrder is returned when a message's pos breaks the order of its shard.
 	ErrOrder = errors.New("message position out of order")
 	// ErrRow is returned for a row that is not a whole message.
@@ -57,6 +61,8 @@ const (
 	ReasonAhead        Reason = "ahead"
 	ReasonServer       Reason = "server_changed"
 	ReasonPurged       Reason = "purged"
+	ReasonFileGone     Reason = "file_gone"
+	ReasonPastEnd      Reason = "past_end"
 	ReasonOrder        Reason = "order"
 	ReasonRow          Reason = "missing_column"
 	ReasonUnknownEvent Reason = "unknown_event"
@@ -66,7 +72,7 @@ const (
 )
 
 var reasons = [...]Reason{
-	ReasonCheckpoint, ReasonAhead, ReasonServer, ReasonPurged, ReasonOrder,
+	ReasonCheckpoint, ReasonAhead, ReasonServer, ReasonPurged, ReasonFileGone, ReasonPastEnd, ReasonOrder,
 	ReasonRow, ReasonUnknownEvent, ReasonTooLarge, ReasonTopic, ReasonConfig,
 }
 

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -269,6 +272,8 @@ func TestFaultsOfTheBinlogHaltWithTheirOwnText(t *testing.T) {
 		reason   Reason
 	}{
 		{canal.ErrPurged, ErrPurged, ReasonPurged},
+		{canal.ErrFileGone, ErrFileGone, ReasonFileGone},
+		{canal.ErrPastEnd, ErrPastEnd, ReasonPastEnd},
 		{canal.ErrAheadOfServer, ErrCheckpointAhead, ReasonAhead},
 		{canal.ErrPartialRow, ErrRow, ReasonRow},
 		{canal.ErrTextDML, ErrStream, ReasonUnknownEvent},
@@ -288,4 +293,79 @@ func TestEmbeddedKafkaIsRefusedUnlessAllowed(t *testing.T) {
 	b.brokers = []string{startEmbedded(t)}
 	b.config.Kafka.Brokers = b.brokers
 	b.mustHalt(b.copier(), ErrConfig, ReasonConfig, "kafka.allow_embedded")
+}
+
+// A server that was restored from a backup and then went on gives the GTIDs of what it lost
+// to other transactions: no position shows that.
+func TestAnotherTransactionUnderTheLastGTIDHalts(t *testing.T) {
+	b := newBench(t)
+	b.script.random(newRand(t), 10, 20, "trades")
+	b.script.add(scriptMessage{shard: 1, topic: "trades"})
+	b.script.add() // the last transaction may be one without messages
+	b.copied()
+	last := len(b.script.txns) - 2
+	was := b.script.txns[last]
+	b.script.next[1]--
+	row, _ := b.script.row(scriptMessage{shard: 1, topic: "trades"})
+	row.Values[schema.MessageID].Bytes = []byte("another message!")
+	for name, now := range map[string]scriptTxn{
+		"another message":  {kind: canal.Rows, rows: []canal.Row{row}},
+		"one message more": {kind: canal.Rows, rows: append(slices.Clone(was.rows), was.rows...)},
+		"no message":       {kind: canal.Foreign},
+	} {
+		b.script.txns[last] = now
+		t.Run(name, func(t *testing.T) {
+			b.mustHalt(b.copier(), ErrServerChanged, ReasonServer, fmt.Sprintf("0-1-%d", last+1), "at risk", "restored from a backup")
+		})
+	}
+	b.script.txns[last] = was
+	b.copied()
+}
+
+// What cannot be looked at in time is not compared, and holds nothing up.
+func TestALastTransactionThatIsNotFoundIsNotCompared(t *testing.T) {
+	b := newBench(t)
+	b.script.random(newRand(t), 10, 20, "trades")
+	b.copied()
+	for _, at := range []struct {
+		limit time.Duration
+		err   error
+	}{{time.Millisecond, nil}, {patience, &canal.StopError{Reason: canal.ErrPurged}}} {
+		b.script.random(newRand(t), 3, 20, "trades")
+		c := b.copier(func(c *Copier) {
+			c.probeLimit = at.limit
+			c.openProbe = func(canal.Position) source { return silent{at.err} }
+		})
+		stop := b.run(c)
+		b.await(c)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.check()
+}
+
+// A silent source has nothing to send until its context ends, or only an error.
+type silent struct{ err error }
+
+func (s silent) txns(ctx context.Context) iter.Seq2[txn, error] {
+	return func(yield func(txn, error) bool) {
+		if s.err == nil {
+			<-ctx.Done()
+			s.err = ctx.Err()
+		}
+		yield(txn{}, s.err)
+	}
+}
+
+func TestAHaltNamesWhatIsLostAndWhatIsCopied(t *testing.T) {
+	b := newBench(t)
+	b.script.random(newRand(t), 10, 20, "trades")
+	b.copied()
+	b.script.end(&canal.StopError{Reason: canal.ErrPurged, What: "as scripted", Mend: "do this"})
+	seq := 0
+	for _, t := range b.script.txns {
+		seq += len(t.rows)
+	}
+	b.mustHalt(b.copier(), ErrPurged, ReasonPurged, "lost to the mirror", fmt.Sprintf("seq %d of generation 1, committed at ", seq))
 }

@@ -88,7 +88,7 @@ func (b *bench) copier(change ...func(*Copier)) *Copier {
 		b.t.Fatal(err)
 	}
 	c.readStore = func(context.Context) (storeInfo, error) { return b.script.info(b.storeID), nil }
-	c.openSource = b.script.from
+	c.openSource, c.openProbe, c.probeLimit = b.script.from, b.script.from, patience
 	c.connected = func() bool { return true }
 	c.session = b.session
 	for _, f := range change {

@@ -2,7 +2,6 @@ package mirror
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -56,7 +55,7 @@ func (r *reader) run(ctx context.Context, src source) error {
 // take hands on what a transaction holds.
 func (r *reader) take(ctx context.Context, t txn) error {
 	if string(t.server) != r.at.Server {
-		return haltf(ReasonServer, ErrServerChanged, acceptGap, "transactions come from %s, the checkpoint is of %s", t.server, r.at.Server)
+		return haltf(ReasonServer, ErrServerChanged, serverRepair, "transactions come from %s, the checkpoint is of %s; %s", t.server, r.at.Server, r.at.risk(ReasonServer))
 	}
 	switch t.kind {
 	case canal.Heartbeat:
@@ -87,7 +86,7 @@ func (r *reader) messages(ctx context.Context, t txn) error {
 	last := lastTxn{GTID: t.gtid, CommittedAt: t.commitTime.UnixMicro(), Hash: hashStart}
 	if open := r.at.OpenGTID; open != "" {
 		if open != t.gtid {
-			return haltf(ReasonServer, ErrServerChanged, acceptGap, "transaction %s comes where %s, which is half copied, was", t.gtid, open)
+			return haltf(ReasonServer, ErrServerChanged, serverRepair, "transaction %s comes where %s, which is half copied, was; %s", t.gtid, open, r.at.risk(ReasonServer))
 		}
 		skip, last = r.at.OpenCopied, r.at.Last
 	}
@@ -95,6 +94,7 @@ func (r *reader) messages(ctx context.Context, t txn) error {
 	r.metrics.messages.Inc()
 	source := record.Source{Store: r.at.Store, Generation: r.at.Generation}
 	var n uint64
+	again := lastTxn{Hash: hashStart} // what was copied before
 	for row, err := range t.rows {
 		if err != nil {
 			return err
@@ -104,6 +104,9 @@ func (r *reader) messages(ctx context.Context, t txn) error {
 			return halt(ReasonRow, rowRepair, fmt.Errorf("transaction %s: %w", t.gtid, err))
 		}
 		if n++; n <= skip {
+			if again.add(m); n == skip && !again.sameMessages(r.at.Last) {
+				return otherMessages(r.at)
+			}
 			continue
 		}
 		if !m.mirrored {
@@ -121,7 +124,7 @@ func (r *reader) messages(ctx context.Context, t txn) error {
 		r.at.Last = last
 	}
 	if n < skip {
-		return haltf(ReasonServer, ErrServerChanged, acceptGap, "transaction %s has %d messages, of which %d were copied before", t.gtid, n, skip)
+		return otherMessages(r.at)
 	}
 	r.at.GTIDs, r.at.OpenGTID, r.at.OpenCopied = t.after().GTIDs, "", 0
 	return r.hand(ctx, t.commitTime)
@@ -204,27 +207,11 @@ func latest(instant time.Time, items []item) time.Time {
 	return instant
 }
 
-// FNV-1a, 64 bits.
-const (
-	hashStart = 14695981039346656037
-	hashPrime = 1099511628211
-)
-
-// add takes a message into the fingerprint.
-func (l *lastTxn) add(m message) {
-	var b [26]byte
-	binary.BigEndian.PutUint16(b[:], uint16(m.shard))
-	binary.BigEndian.PutUint64(b[2:], uint64(m.pos))
-	copy(b[10:], m.id[:])
-	for _, x := range b {
-		l.Hash = (l.Hash ^ uint64(x)) * hashPrime
-	}
-	l.Messages++
-}
-
 const (
 	// acceptGap is how an operator goes on when something cannot be copied any more.
 	acceptGap = "what was in between is lost to the mirror: continue with `notify mirror resume --accept-gap` (of a later version)"
+	// serverRepair is for a server that is not the one copied from.
+	serverRepair = "point the dsn back to the server that was copied from; after a failover or a restore " + acceptGap
 	// rowRepair is for rows that notifyd does not write.
 	rowRepair = "only notifyd may insert there, with binlog_row_image FULL, MINIMAL or NOBLOB: find who wrote it; " + acceptGap
 )

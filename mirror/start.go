@@ -26,7 +26,8 @@ const evidence = 200
 //	initialise the producer   aborts the predecessor's open transaction, and fences it
 //	read the checkpoint       to the high watermark; older than the initialisation, it would
 //	                          hide behind the open transaction
-//	verify                    the store, its server, and the topics are those of the checkpoint
+//	verify                    the store, its server, and the topics are those of the checkpoint;
+//	                          the server has all that was copied, and all that comes next
 //
 // Then the binlog is read from the checkpoint's position, and the reader verifies that.
 type start struct {
@@ -81,8 +82,11 @@ func (c *Copier) open(ctx context.Context, m *member) (s *start, err error) {
 		return s, err
 	}
 	s.first = s.at.Seq == 0 && s.at.GTIDs == s.info.installed
-	if err := s.info.covers(canal.Position{Flavor: s.info.flavor, GTIDs: s.at.GTIDs}); err != nil {
-		return s, sourceError(err, s.first)
+	if err := s.info.covers(s.at.position()); err != nil {
+		return s, s.sourceError(err)
+	}
+	if err := c.compareLast(ctx, s.at); err != nil {
+		return s, err
 	}
 	return s, verifyTopics(s.topics, s.kafka)
 }
@@ -216,10 +220,21 @@ func verifyStore(at checkpoint, info storeInfo) error {
 	case len(at.Shards) != info.shards:
 		return haltf(ReasonCheckpoint, ErrStoreChanged, acceptGap, "the store has %d shards, the checkpoint knows %d", info.shards, len(at.Shards))
 	case at.Flavor != string(info.flavor) || at.Server != string(info.server):
-		return haltf(ReasonServer, ErrServerChanged, acceptGap,
-			"the dsn leads to %s server %s, the checkpoint is of %s server %s", info.flavor, info.server, at.Flavor, at.Server)
+		return haltf(ReasonServer, ErrServerChanged, serverRepair,
+			"the dsn leads to %s server %s, the checkpoint is of %s server %s; %s", info.flavor, info.server, at.Flavor, at.Server, at.risk(ReasonServer))
 	}
 	return nil
+}
+
+// sourceError is sourceError of the stream that begins at s, with what is lost or at risk.
+func (s *start) sourceError(err error) error {
+	err = sourceError(err, s.first)
+	if h, ok := errors.AsType[*Halt](err); ok && !s.first {
+		if risk := s.at.risk(h.Reason); risk != "" {
+			h.Err = fmt.Errorf("%w; %s", h.Err, risk)
+		}
+	}
+	return err
 }
 
 // sourceError gives an error of the binlog stream its place among the halts.
@@ -235,6 +250,8 @@ func sourceError(err error, first bool) error {
 		sentinel error
 	}{
 		{canal.ErrPurged, ReasonPurged, ErrPurged},
+		{canal.ErrFileGone, ReasonFileGone, ErrFileGone},
+		{canal.ErrPastEnd, ReasonPastEnd, ErrPastEnd},
 		{canal.ErrAheadOfServer, ReasonAhead, ErrCheckpointAhead},
 		{canal.ErrServerChanged, ReasonServer, ErrServerChanged},
 		{canal.ErrPosition, ReasonCheckpoint, ErrCheckpointFormat},

@@ -4,6 +4,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -209,21 +211,84 @@ func TestStoreThatIsNotInstalledHaltsWithTheCommand(t *testing.T) {
 // first start: it would otherwise begin somewhere else.
 func TestPurgedBinlogHalts(t *testing.T) {
 	b := newStoreBench(t, dbtest.Private(t, embedded.Config{}))
-	c := b.realCopier()
-	stop := b.run(c)
-	b.awaitSeq(c)
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
+	b.insert(0, 5, "trades", short)
+	b.copiedReal()
 	b.insert(0, 10, "trades", short)
 	b.purge()
-	b.mustHalt(b.realCopier(), ErrPurged, ReasonPurged)
+	b.mustHalt(b.realCopier(), ErrPurged, ReasonPurged, "lost to the mirror", "seq 5 of generation 1")
 
 	first := *b.bench
 	first.config.Cluster += "2"
 	b.sql("UPDATE store SET id = '" + uuid.NewString() + "'")
 	b.bench = &first
 	b.mustHalt(b.realCopier(), ErrPurged, ReasonPurged, "before it was mirrored")
+}
+
+// reset makes the server begin its binlog anew, as one that was restored from a backup does.
+func (b *storeBench) reset() {
+	b.t.Helper()
+	if b.server.Server().Flavor == embedded.MariaDB {
+		b.sql("RESET MASTER")
+		return
+	}
+	b.sql("RESET BINARY LOGS AND GTIDS")
+}
+
+func TestServerThatWasRestoredHalts(t *testing.T) {
+	b := newStoreBench(t, dbtest.Private(t, embedded.Config{}))
+	b.insert(0, 10, "trades", short)
+	b.insert(1, 10, "trades", short)
+	b.copiedReal()
+	b.reset()
+	b.mustHalt(b.realCopier(), ErrCheckpointAhead, ReasonAhead, "at risk", "seq 20 of generation 1")
+	// It goes on, and passes the position: only the transaction under its last GTID tells.
+	for range 100 {
+		b.insert(2, 1, "trades", short)
+	}
+	b.mustHalt(b.realCopier(), ErrServerChanged, ReasonServer, "at risk", "restored from a backup")
+}
+
+func TestDeletedBinlogFileHalts(t *testing.T) {
+	b := newStoreBench(t, dbtest.Private(t, embedded.Config{}))
+	b.insert(0, 10, "trades", short)
+	b.copiedReal()
+	b.sql("FLUSH BINARY LOGS")
+	b.insert(0, 10, "trades", short)
+	b.sql("FLUSH BINARY LOGS")
+	b.insert(0, 10, "trades", short)
+	var base string
+	if err := b.db.QueryRow("SELECT @@global.log_bin_basename").Scan(&base); err != nil {
+		t.Fatal(err)
+	}
+	files := b.binlogs()
+	gone := files[len(files)-2]
+	if err := os.Remove(filepath.Join(filepath.Dir(base), gone)); err != nil {
+		t.Fatal(err)
+	}
+	b.mustHalt(b.realCopier(), ErrFileGone, ReasonFileGone, "lost to the mirror", "seq 10 of generation 1", "put it back")
+}
+
+// The name of a server does not stay with the address.
+func TestOtherServerAtTheAddressHalts(t *testing.T) {
+	b := newStoreBench(t, dbtest.Start(t))
+	b.insert(0, 10, "trades", short)
+	b.copiedReal()
+	other := newStoreBench(t, dbtest.Private(t, embedded.Config{Extra: []string{"--server-id=7"}}))
+	other.sql("UPDATE store SET id = '" + b.storeID + "'")
+	other.insert(0, 30, "trades", short)
+	b.config.Stores = other.config.Stores
+	b.mustHalt(b.realCopier(), ErrServerChanged, ReasonServer, "at risk", "point the dsn back")
+}
+
+// copiedReal runs a Copier until every inserted message is in Kafka.
+func (b *storeBench) copiedReal() {
+	b.t.Helper()
+	c := b.realCopier()
+	stop := b.run(c)
+	b.awaitSeq(c)
+	if err := stop(); err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 // purge drops all binlog but a new, empty file. The server keeps a file for as long as it

@@ -37,6 +37,16 @@ func inspect(ctx context.Context, c canal.Config) (canal.ServerInfo, error) {
 	return info, sourceError(err, false)
 }
 
+// probing is a source beside the one that is copied: it logs and counts nothing.
+func probing(c canal.Config, at canal.Position) source {
+	c.Logger = slog.New(slog.DiscardHandler)
+	tailer, err := canal.NewTailer(c)
+	if err != nil { // it was checked before
+		panic("mirror: " + err.Error())
+	}
+	return tailed{tailer, at}
+}
+
 // tailed is a Tailer at a position, as a source.
 type tailed struct {
 	tailer *canal.Tailer

@@ -73,8 +73,8 @@ func statusPairs(s mirror.Status) []string {
 	if s.LastError != "" {
 		pairs = append(pairs, "last error", s.LastError, "at", clock(s.LastErrorAt))
 	}
-	if s.Repair != "" {
-		pairs = append(pairs, "repair", s.Repair)
+	if s.HaltedReason != "" {
+		pairs = append(pairs, "halted", string(s.HaltedReason), "repair", s.Repair)
 	}
 	return pairs
 }

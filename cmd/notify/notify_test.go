@@ -230,7 +230,7 @@ func TestMirrorStatusShowsCanaldsState(t *testing.T) {
 			return
 		}
 		if halted {
-			fmt.Fprint(w, `{"stores":[{"store":"a","state":"halted","last_error":"binlog is gone","repair":"notify mirror resume"}]}`)
+			fmt.Fprint(w, `{"stores":[{"store":"a","state":"halted","last_error":"binlog is gone","halted_reason":"purged","repair":"notify mirror resume"}]}`)
 			return
 		}
 		fmt.Fprint(w, `{"stores":[{"store":"a","state":"copying","generation":1,"seq":42,"lag_seconds":0.25},{"store":"b","state":"`+second+`","last_error":"binlog is gone","repair":"notify mirror resume"}]}`)
@@ -249,7 +249,7 @@ func TestMirrorStatusShowsCanaldsState(t *testing.T) {
 		t.Errorf("one of two halted: %+v", r)
 	}
 	halted = true
-	if r := notify(t, "", "mirror", "status", "--ops", ops); r.code != 1 || !strings.Contains(r.err, "binlog is gone; notify mirror resume") {
+	if r := notify(t, "", "mirror", "status", "--ops", ops); r.code != 1 || !strings.Contains(r.out, "halted\tpurged\n") || !strings.Contains(r.err, "binlog is gone; notify mirror resume") {
 		t.Errorf("%+v", r)
 	}
 }
