@@ -34,14 +34,14 @@ build: go ## Build the programs into bin/.
 	@go build -trimpath -o bin/ ./cmd/notifyd ./cmd/canald ./cmd/notify
 
 .PHONY: test
-test: check database build ## Check the code, and run all tests on a private database and an embedded Kafka.
+test: check database browser build ## Check the code, and run all tests on a private database and an embedded Kafka.
 	@echo "unit and integration tests"
-	@go test -count=1 -timeout 30m $$(go list ./... | grep -v /e2e) | $(QUIET)
+	@NOTIFY_TEST_SHOTS=$(CURDIR)/bin/shots go test -count=1 -timeout 30m $$(go list ./... | grep -v /e2e) | $(QUIET)
 	@echo "end-to-end tests"
 	@NOTIFY_TEST_PROGRAMS=$(CURDIR)/bin go test -count=1 -timeout 30m -p 1 ./e2e/... | $(QUIET)
 
 .PHONY: test-engines
-test-engines: go build ## Run the same tests on real MySQL and on Apache Kafka (downloads 300 MB once).
+test-engines: go browser build ## Run the same tests on real MySQL and on Apache Kafka (downloads 300 MB once).
 	@mysql=$$(deploy/install/mysql.sh); kafka=$$(deploy/install/kafka.sh); \
 	echo "tests on $$($$mysql --no-defaults --version | sed 's/.* Ver /MySQL /; s/ for .*//') and Apache $$(basename $$kafka)"; \
 	go build -o bin/ ./e2e/engines/withkafka; \
@@ -93,6 +93,10 @@ go:
 .PHONY: database
 database:
 	@deploy/install/packages.sh mariadbd=mariadb-server-core,mariadb-client-core
+
+.PHONY: browser
+browser:
+	@deploy/install/packages.sh chromium=chromium
 
 .PHONY: protoc
 protoc:

@@ -1,6 +1,6 @@
 // Package deploy holds the reference files of an installation, so that programs can print
-// them and tests can hold them against the code: notifyd.yaml and canald.yaml with every
-// configuration key, my.cnf and grants.sql for the store's server, and README.md for
+// them and tests can hold them against the code: notifyd.yaml, canald.yaml and
+// boards.yaml with every configuration key, my.cnf and grants.sql for the store's server, and README.md for
 // operators.
 package deploy
 
@@ -13,7 +13,7 @@ import (
 
 // Files are the reference files.
 //
-//go:embed notifyd.yaml canald.yaml my.cnf grants.sql README.md
+//go:embed notifyd.yaml canald.yaml boards.yaml my.cnf grants.sql README.md
 var Files embed.FS
 
 // key matches a line of a reference configuration that holds a key.

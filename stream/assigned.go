@@ -44,7 +44,8 @@ func (c *Consumer) assign(log *kafkaLog, handle handler) ([]assignment, error) {
 			}
 		}
 		for _, n := range numbers {
-			start, b, err := log.resolve(kafka, n, c.cfg.Start)
+			position := c.cfg.Start.of(n)
+			start, b, err := log.resolve(kafka, n, position)
 			if err != nil {
 				return nil, err
 			}
@@ -57,7 +58,7 @@ func (c *Consumer) assign(log *kafkaLog, handle handler) ([]assignment, error) {
 				start = fetch
 			}
 			p := c.partition(kafka, n, start, handle)
-			p.from = c.cfg.Start.time
+			p.from = position.time
 			if err := c.setEnd(log, p, start); err != nil {
 				return nil, err
 			}
@@ -78,14 +79,14 @@ func (c *Consumer) setEnd(log *kafkaLog, p *partition, start int64) error {
 	if err != nil {
 		return err
 	}
-	end := b.newest
-	switch c.cfg.End.kind {
+	end, position := b.newest, c.cfg.End.of(p.number)
+	switch position.kind {
 	case oldest:
 		end = b.oldest
 	case atOffset:
-		end = min(end, c.cfg.End.offset)
+		end = min(end, position.offset)
 	case atTime:
-		p.until = c.cfg.End.time
+		p.until = position.time
 	}
 	p.last, err = log.lastVisible(p.kafka, p.number, max(start, b.oldest), end)
 	return err

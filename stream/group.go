@@ -138,7 +138,7 @@ func (g *generation) Setup(s sarama.ConsumerGroupSession) error {
 }
 
 func (g *generation) begin(s sarama.ConsumerGroupSession, kafka string, n int32, commits commits, topicID string) error {
-	start := g.c.cfg.Start
+	start := g.c.cfg.Start.of(n)
 	committed, known := commits.offsets[n]
 	switch {
 	case known:
@@ -172,7 +172,7 @@ func (g *generation) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Co
 	kafka, n := claim.Topic(), claim.Partition()
 	p := g.c.partition(kafka, n, claim.InitialOffset(), g.handle)
 	if g.fresh[place{kafka, n}] {
-		p.from = g.c.cfg.Start.time
+		p.from = g.c.cfg.Start.of(n).time
 	}
 	p.mark = func(next int64) { s.MarkOffset(kafka, n, next, g.notes[kafka]) }
 	g.c.held.add(p)

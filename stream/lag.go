@@ -120,3 +120,20 @@ func (c *Consumer) letGo(p *partition) {
 	c.held.remove(p)
 	c.metrics.lagRecords.DeleteLabelValues(c.cfg.Group, p.topic, strconv.Itoa(int(p.number)))
 }
+
+// CaughtUp is the latest instant for which all that was committed before it is handled, in
+// every partition that is read at present: records move it, and a look at Kafka, every
+// LagInterval, when there is nothing to handle. It is zero while nothing is known. It stands
+// still while Kafka does not answer; commit times are by the store's clock.
+func (c *Consumer) CaughtUp() time.Time {
+	var least int64
+	for i, p := range c.held.now() {
+		if at := p.caughtUp.Load(); i == 0 || at < least {
+			least = at
+		}
+	}
+	if least == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, least)
+}

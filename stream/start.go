@@ -12,6 +12,13 @@ type Position struct {
 	kind   positionKind
 	offset int64
 	time   time.Time
+	each   *eachOffset
+}
+
+// eachOffset is an offset for each of some partitions, and the position in the others.
+type eachOffset struct {
+	offsets map[int32]int64
+	rest    Position
 }
 
 type positionKind uint8
@@ -22,6 +29,7 @@ const (
 	newest
 	atOffset
 	atTime
+	atOffsets
 )
 
 // Oldest is before the oldest record that Kafka still holds.
@@ -39,7 +47,25 @@ func AtOffset(offset int64) Position { return Position{kind: atOffset, offset: o
 // stores are not ordered by time among each other: some behind this position may be older.
 func AtTime(t time.Time) Position { return Position{kind: atTime, time: t} }
 
-// String is the position as ParsePosition reads it; empty for none.
+// AtOffsets is before the record with the partition's own offset, and rest in partitions
+// that have none there. The map is not copied.
+func AtOffsets(offsets map[int32]int64, rest Position) Position {
+	return Position{kind: atOffsets, each: &eachOffset{offsets, rest}}
+}
+
+// of is the position in one partition.
+func (p Position) of(partition int32) Position {
+	if p.kind != atOffsets {
+		return p
+	}
+	if offset, ok := p.each.offsets[partition]; ok {
+		return AtOffset(offset)
+	}
+	return p.each.rest.of(partition)
+}
+
+// String is the position as ParsePosition reads it; empty for none and
+// for AtOffsets.
 func (p Position) String() string {
 	switch p.kind {
 	case oldest:

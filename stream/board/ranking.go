@@ -1,0 +1,95 @@
+package board
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// cell is what is known of one value of a field: how many messages, and the sum of their
+// amounts.
+type cell struct{ count, amount int64 }
+
+// A ranking counts messages by the value of a field, in bounded memory. While a field has no
+// more than 2*limit values it is exact. When one more comes, the smallest are forgotten until
+// limit are left: values that are large in the end are shown, with what was counted since they
+// were last forgotten, which is then a lower bound.
+type ranking struct {
+	limit  int
+	cells  map[string]*cell
+	folded bool
+	money  bool // by amount, not by count
+}
+
+func newRanking(limit int, money bool) *ranking {
+	return &ranking{limit: limit, cells: map[string]*cell{}, money: money}
+}
+
+// add counts one message.
+func (r *ranking) add(value string, amount int64) {
+	c := r.cells[value]
+	if c == nil {
+		if len(r.cells) >= 2*r.limit {
+			r.forget()
+		}
+		c = &cell{}
+		r.cells[value] = c
+	}
+	c.count++
+	c.amount += amount
+}
+
+// forget leaves the limit largest.
+func (r *ranking) forget() {
+	for _, e := range r.ordered()[r.limit:] {
+		delete(r.cells, e.Value)
+	}
+	r.folded = true
+}
+
+// An entry is a value and what is counted for it.
+type entry struct {
+	Value  string `json:"value"`
+	Count  int64  `json:"count"`
+	Amount int64  `json:"amount,string"`
+}
+
+// ordered are all values, the largest first.
+func (r *ranking) ordered() []entry {
+	list := make([]entry, 0, len(r.cells))
+	for value, c := range maps.All(r.cells) {
+		list = append(list, entry{value, c.count, c.amount})
+	}
+	slices.SortFunc(list, func(a, b entry) int {
+		if r.money && a.Amount != b.Amount {
+			return cmp.Compare(b.Amount, a.Amount)
+		}
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Value, b.Value))
+	})
+	return list
+}
+
+// A shares is a field's largest values and the rest, which add up to the total.
+type shares struct {
+	Label   string  `json:"label"`
+	Entries []entry `json:"entries"`
+	// Other is all that is not among the entries.
+	Other entry `json:"other"`
+	// OtherValues is how many values that is, at least when Bounded: then there are more
+	// than are counted apart, and the entries are lower bounds.
+	OtherValues int  `json:"other_values"`
+	Bounded     bool `json:"bounded"`
+}
+
+// largest are the n largest values of what adds up to a total.
+func (r *ranking) largest(label string, n int, total cell) shares {
+	all := r.ordered()
+	s := shares{Label: label, Entries: all[:min(n, len(all))], Bounded: r.folded}
+	s.OtherValues = len(all) - len(s.Entries)
+	s.Other = entry{Count: total.count, Amount: total.amount}
+	for i := range s.Entries {
+		s.Other.Count -= s.Entries[i].Count
+		s.Other.Amount -= s.Entries[i].Amount
+	}
+	return s
+}

@@ -1,0 +1,256 @@
+package board
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	// sourceInterval is how often the optional sources are asked, sourceTimeout how long for.
+	sourceInterval = 500 * time.Millisecond
+	sourceTimeout  = 2 * time.Second
+	// sourceBytes bounds an answer, sourcePages the answers to one question.
+	sourceBytes = 4 << 20
+	sourcePages = 20
+)
+
+// mirrorState is what canalds say of one store.
+type mirrorState struct {
+	Store string `json:"store"`
+	// State is copying, or what the store's mirror does instead.
+	State string `json:"state"`
+	// AsOf is the latest instant, ms since 1970, known to be wholly in Kafka; 0: not known.
+	AsOf int64 `json:"as_of"`
+}
+
+// groupState is what brokers say of one group.
+type groupState struct {
+	Group string `json:"group"`
+	// Waiting are deliveries that wait for a retry, InFlight those pushed and not acknowledged.
+	Waiting  uint64 `json:"waiting"`
+	InFlight uint64 `json:"in_flight"`
+	// More: the brokers stopped counting.
+	More bool `json:"more,omitempty"`
+	Down bool `json:"down,omitempty"`
+
+	topics []string
+}
+
+// sources asks canalds and brokers, and remembers what they said last.
+type sources struct {
+	cfg    Config
+	client *http.Client
+
+	mu     sync.Mutex
+	mirror []mirrorState
+	groups []groupState
+}
+
+func newSources(cfg Config) *sources {
+	return &sources{cfg: cfg, client: &http.Client{Timeout: sourceTimeout}}
+}
+
+// run asks until ctx ends.
+func (s *sources) run(ctx context.Context) error {
+	if len(s.cfg.Canald)+len(s.cfg.Notifyd) == 0 {
+		return nil
+	}
+	tick := time.NewTicker(sourceInterval)
+	defer tick.Stop()
+	defer s.client.CloseIdleConnections()
+	for {
+		s.ask(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// ask asks everybody once. Who does not answer changes nothing: what is known grows old.
+func (s *sources) ask(ctx context.Context) {
+	canalds := make([][]mirrorState, len(s.cfg.Canald))
+	brokers := make([][]groupState, len(s.cfg.Notifyd))
+	var all errgroup.Group
+	for i, address := range s.cfg.Canald {
+		all.Go(func() (err error) { canalds[i], err = s.askCanald(ctx, address); return err })
+	}
+	for i, address := range s.cfg.Notifyd {
+		all.Go(func() (err error) {
+			if brokers[i], err = s.askBroker(ctx, address); err != nil {
+				brokers[i] = nil
+			}
+			return err
+		})
+	}
+	failed := all.Wait() != nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mirror = joinMirrors(s.mirror, slices.Concat(canalds...))
+	if !failed || s.groups == nil {
+		s.groups = joinGroups(slices.Concat(brokers...))
+	}
+}
+
+// joinMirrors is one state per store: a copying one before any other. What is known of an
+// instant is never taken back.
+func joinMirrors(before, now []mirrorState) []mirrorState {
+	byStore := map[string]mirrorState{}
+	for _, m := range before {
+		byStore[m.Store] = mirrorState{m.Store, "no answer", m.AsOf}
+	}
+	for _, m := range now {
+		old := byStore[m.Store]
+		if old.State == "copying" && m.State != "copying" {
+			m.State = old.State
+		}
+		m.AsOf = max(m.AsOf, old.AsOf)
+		byStore[m.Store] = m
+	}
+	out := make([]mirrorState, 0, len(byStore))
+	for _, m := range byStore {
+		out = append(out, m)
+	}
+	slices.SortFunc(out, func(a, b mirrorState) int { return strings.Compare(a.Store, b.Store) })
+	return out
+}
+
+// joinGroups adds up what the brokers say.
+func joinGroups(all []groupState) []groupState {
+	byName := map[string]groupState{}
+	for _, g := range all {
+		sum := byName[g.Group]
+		sum.Group, sum.topics = g.Group, g.topics
+		sum.Waiting += g.Waiting
+		sum.InFlight += g.InFlight
+		sum.More, sum.Down = sum.More || g.More, sum.Down || g.Down
+		byName[g.Group] = sum
+	}
+	out := make([]groupState, 0, len(byName))
+	for _, g := range byName {
+		out = append(out, g)
+	}
+	slices.SortFunc(out, func(a, b groupState) int { return strings.Compare(a.Group, b.Group) })
+	return out
+}
+
+// mirrors is the state of each store, and the instant up to which all of them are in Kafka;
+// zero while that is not known.
+func (s *sources) mirrors() ([]mirrorState, time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var least int64
+	for i, m := range s.mirror {
+		if i == 0 || m.AsOf < least {
+			least = m.AsOf
+		}
+	}
+	if least == 0 {
+		return s.mirror, time.Time{}
+	}
+	return s.mirror, time.UnixMilli(least)
+}
+
+// groupsOf are the groups that have a topic.
+func (s *sources) groupsOf(topic string) []groupState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []groupState
+	for _, g := range s.groups {
+		if slices.Contains(g.topics, topic) {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// askCanald reads a canald's /status.
+func (s *sources) askCanald(ctx context.Context, address string) ([]mirrorState, error) {
+	var answer struct {
+		Stores []struct {
+			Store      string  `json:"store"`
+			State      string  `json:"state"`
+			Connected  bool    `json:"connected"`
+			LagSeconds float64 `json:"lag_seconds"`
+		} `json:"stores"`
+	}
+	asked := time.Now()
+	if err := s.get(ctx, http.MethodGet, "http://"+address+"/status", nil, &answer); err != nil {
+		return nil, err
+	}
+	var out []mirrorState
+	for _, st := range answer.Stores {
+		m := mirrorState{Store: st.Store, State: st.State}
+		if st.State == "copying" && st.Connected {
+			m.AsOf = asked.Add(-time.Duration(st.LagSeconds * float64(time.Second))).UnixMilli()
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// askBroker lists a broker's groups over its API, in JSON.
+func (s *sources) askBroker(ctx context.Context, address string) ([]groupState, error) {
+	var out []groupState
+	next := ""
+	for range sourcePages {
+		var answer struct {
+			Groups []struct {
+				Name             string   `json:"name"`
+				Topics           []string `json:"topics"`
+				InFlight         uint64   `json:"inFlight,string"`
+				Pending          uint64   `json:"pending,string"`
+				PendingTruncated bool     `json:"pendingTruncated"`
+				Down             bool     `json:"down"`
+			} `json:"groups"`
+			Next string `json:"next"`
+		}
+		question := map[string]string{"after": next}
+		if err := s.get(ctx, http.MethodPost, "http://"+address+"/notify.v1.Admin/ListGroups", question, &answer); err != nil {
+			return nil, err
+		}
+		for _, g := range answer.Groups {
+			out = append(out, groupState{Group: g.Name, topics: g.Topics, Waiting: g.Pending, InFlight: g.InFlight, More: g.PendingTruncated, Down: g.Down})
+		}
+		if next = answer.Next; next == "" {
+			break
+		}
+	}
+	return out, nil
+}
+
+// get asks over HTTP and reads the JSON of the answer.
+func (s *sources) get(ctx context.Context, method, url string, question, answer any) error {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	if question == nil {
+		req.Body, req.ContentLength = http.NoBody, 0
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return json.NewDecoder(io.LimitReader(resp.Body, sourceBytes)).Decode(answer)
+}
