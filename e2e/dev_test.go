@@ -270,7 +270,7 @@ func freeBase(t *testing.T) int {
 }
 
 func portsFree(base int) error {
-	for _, offset := range []int{0, 1, 6, 11, 92} {
+	for _, offset := range []int{0, 1, 6, 11, 80, 92} {
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(base+offset)))
 		if err != nil {
 			return err

@@ -20,12 +20,13 @@ func (a *app) devCommand() *cobra.Command {
 one process, until Ctrl-C. For development: not for production.
 
 Everything listens on 127.0.0.1: the API on the base port, the ops addresses of
-notifyd and canald at +1 and +11, the database at +6, Kafka at +92. Data is kept
+notifyd and canald at +1 and +11, the database at +6, the demo's board at +80,
+Kafka at +92. Data is kept
 between runs. With -o json the banner is one object.`,
 		Args: cobra.NoArgs,
 	}
 	fl := cmd.Flags()
-	fl.BoolVar(&cfg.Demo, "demo", false, "publish sample trades to two sample groups")
+	fl.BoolVar(&cfg.Demo, "demo", false, "publish sample trades to two sample groups, with a live board over them")
 	fl.StringVar(&cfg.DataDir, "data-dir", "", "keep data here (default $XDG_DATA_HOME/notify/dev or ~/.local/share/notify/dev)")
 	fl.BoolVar(&cfg.Ephemeral, "ephemeral", false, "keep nothing: use a temporary directory")
 	fl.IntVar(&cfg.BasePort, "base-port", 7700, "port of the API; all others move with it")

@@ -47,6 +47,7 @@ func (b banner) text() string {
 	}
 	if b.cfg.Demo {
 		line("demo       %s to the groups %s", demoTopic, strings.Join(demoGroups(), " and "))
+		line("board      %s  the trades, live, in a browser", b.ports.boardURL())
 	}
 	s.WriteString("\n")
 	line("try, in another terminal")
@@ -73,7 +74,12 @@ func (b banner) commands() []string {
 }
 
 func (b banner) json(w io.Writer) error {
+	board := ""
+	if b.cfg.Demo {
+		board = b.ports.boardURL()
+	}
 	return json.NewEncoder(w).Encode(map[string]any{
+		"board":   board,
 		"version": b.cfg.Version, "ready_seconds": b.took.Seconds(),
 		"api": addr(b.ports.api), "ops": addr(b.ports.ops), "mirror_ops": addr(b.ports.mirrorOps),
 		"kafka": addr(b.ports.kafka), "kafka_embedded": true,

@@ -20,7 +20,7 @@ type Config struct {
 	BasePort int
 	// Mysqld is the database server's binary. Default: the best one found.
 	Mysqld string
-	// Demo publishes sample trades to two groups.
+	// Demo publishes sample trades to two groups, and serves a live board over them.
 	Demo bool
 	// LogLevel of what happens after the banner. Default warn.
 	LogLevel slog.Level

@@ -34,6 +34,7 @@ type trade struct {
 	Price    float64 `json:"price"`
 	Quantity int     `json:"quantity"`
 	Side     string  `json:"side"`
+	Amount   string  `json:"amount"` // price times quantity, to the cent
 	At       string  `json:"at"`
 }
 
@@ -123,9 +124,11 @@ func (d *demo) trickle(ctx context.Context, p *client.Publisher) error {
 			}
 			price *= 1 + (rand.Float64()-0.5)/100
 			prices[symbol] = price
+			cents, quantity := int(price*100), 1+rand.IntN(500)
 			body, err := json.Marshal(trade{
-				Symbol: symbol, Price: float64(int(price*100)) / 100, Quantity: 1 + rand.IntN(500),
-				Side: []string{"buy", "sell"}[rand.IntN(2)], At: now.UTC().Format(time.RFC3339Nano),
+				Symbol: symbol, Price: float64(cents) / 100, Quantity: quantity,
+				Amount: fmt.Sprintf("%d.%02d", cents*quantity/100, cents*quantity%100),
+				Side:   []string{"buy", "sell"}[rand.IntN(2)], At: now.UTC().Format(time.RFC3339Nano),
 			})
 			if err != nil {
 				return err

@@ -8,7 +8,8 @@
 // Files: config.go (what may be asked), lock.go (one process per directory),
 // ports.go (where it listens), run.go (the order of starting and stopping),
 // data.go (database, Kafka, schema), agents.go (broker and mirror with their ops
-// listeners), banner.go (what is printed), demo.go (sample trades).
+// listeners), banner.go (what is printed), demo.go (sample trades),
+// board.go (the live board over them).
 //
 // Not obvious:
 //

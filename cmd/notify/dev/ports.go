@@ -12,11 +12,11 @@ import (
 
 // ports are where everything listens on 127.0.0.1. They follow from one number.
 type ports struct {
-	api, ops, database, mirrorOps, kafka int
+	api, ops, database, mirrorOps, board, kafka int
 }
 
 func portsFrom(base int) ports {
-	return ports{api: base, ops: base + 1, database: base + 6, mirrorOps: base + 11, kafka: base + 92}
+	return ports{api: base, ops: base + 1, database: base + 6, mirrorOps: base + 11, board: base + 80, kafka: base + 92}
 }
 
 func (p ports) all() []struct {
@@ -27,7 +27,7 @@ func (p ports) all() []struct {
 		what string
 		port int
 	}{
-		{"API", p.api}, {"ops of notifyd", p.ops}, {"database", p.database}, {"ops of canald", p.mirrorOps}, {"Kafka", p.kafka},
+		{"API", p.api}, {"ops of notifyd", p.ops}, {"database", p.database}, {"ops of canald", p.mirrorOps}, {"board", p.board}, {"Kafka", p.kafka},
 	}
 }
 

@@ -107,6 +107,11 @@ func (s *stack) start(ctx context.Context, cfg Config, dir string, server embedd
 	if err != nil || !cfg.Demo {
 		return err
 	}
+	live, err := startBoard(ctx, p, logger)
+	if err != nil {
+		return err
+	}
+	s.services = append(s.services, live)
 	d, err := prepareDemo(ctx, addr(p.api), logger)
 	if err != nil {
 		return err

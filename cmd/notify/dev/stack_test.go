@@ -1,6 +1,7 @@
 package dev
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -30,7 +31,7 @@ func TestDevStackLivesThroughCtrlCAndKill(t *testing.T) {
 	first, base := launchFirst(t, dir, true)
 	p := portsFrom(base)
 	banner := first.stdout()
-	for _, want := range []string{addr(p.api), addr(p.database), addr(p.kafka), dir, "publish hello", "listen hello", "mirror tail hello", "embedded (dev only)", "trades to the groups settlement and risk"} {
+	for _, want := range []string{addr(p.api), addr(p.database), addr(p.kafka), dir, "publish hello", "listen hello", "mirror tail hello", "embedded (dev only)", "trades to the groups settlement and risk", p.boardURL()} {
 		if !strings.Contains(banner, want) {
 			t.Errorf("the banner lacks %q:\n%s", want, banner)
 		}
@@ -48,6 +49,7 @@ func TestDevStackLivesThroughCtrlCAndKill(t *testing.T) {
 		get(t, port, "/metrics")
 	}
 	get(t, p.mirrorOps, "/status")
+	boardIsLive(t, p)
 
 	if err := first.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
@@ -153,6 +155,42 @@ func deliveredToDemo(t *testing.T, ctx context.Context, p ports) {
 			t.Error(err)
 		}
 	}
+}
+
+// boardIsLive waits until the board shows trades and is up to date, and knows of the mirror
+// and of the groups.
+func boardIsLive(t *testing.T, p ports) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.boardURL()+"boards/"+demoTopic+"/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	last := ""
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		data, is := strings.CutPrefix(lines.Text(), "data: ")
+		var f struct {
+			State    string
+			Count    int
+			NoAmount int `json:"no_amount"`
+			Mirror   []struct{ State string }
+			Groups   []struct{ Group string }
+		}
+		if !is || json.Unmarshal([]byte(data), &f) != nil {
+			continue
+		}
+		last = data
+		if f.State == "live" && f.Count > 0 && f.NoAmount == 0 && len(f.Mirror) == 1 && f.Mirror[0].State == "copying" && len(f.Groups) >= len(demoGroups()) {
+			return
+		}
+	}
+	t.Errorf("the board is not live: %s", last)
 }
 
 func get(t *testing.T, port int, path string) {
