@@ -30,9 +30,8 @@
 //     the new day that comes before our midnight is not lost by beginning anew.
 //   - The rows of a field are exact until it has 2*Values values. Then the small ones go to
 //     "other", and what is shown is a lower bound; the total is always exact.
-//   - The history is read in one go, so a long period is read for long at each start: 200,000
-//     messages a second and processor at most. A board on all of a large topic is for topics
-//     with a short retention.
+//   - The history is read in one go at each start, and nothing is kept of it: a long period of a
+//     large topic is read for long. A board on all of a topic is for short retentions.
 //   - Where Kafka's retention takes records of the period, they stay in a running board's total
 //     and are missing in that of a board that starts later, and in the check against the log.
 //   - The page takes the least time that a frame was on its way as none: a page behind a slow

@@ -189,6 +189,11 @@ func TestTheBoardAndTheLogAgreeToTheCent(t *testing.T) {
 	if truth := check(t, s.url, "b"); !truth.Equal || truth.Log.Count != count+1 {
 		t.Errorf("%+v", truth)
 	}
+	// A cent too much is found.
+	board.Falsify(s.server, "b", 1)
+	if truth := check(t, s.url, "b"); truth.Equal || truth.Board.Amount == truth.Log.Amount {
+		t.Errorf("a cent too much: %+v", truth)
+	}
 }
 
 func TestABoardWaitsForItsTopicAndTakesNewPartitions(t *testing.T) {

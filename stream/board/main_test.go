@@ -171,8 +171,9 @@ func (l *log) write(ms ...msg) {
 
 // running is a server of boards in this process.
 type running struct {
-	url  string
-	stop func() // stops it and waits
+	url    string
+	stop   func() // stops it and waits
+	server *board.Server
 }
 
 // serve runs a server until the test ends, or until stop. Without an address it takes a
@@ -198,7 +199,7 @@ func serve(t testing.TB, address string, cfg board.Config) *running {
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, listener, s.Handler()) }()
 	stopped := false
-	r := &running{url: "http://" + listener.Addr().String()}
+	r := &running{url: "http://" + listener.Addr().String(), server: s}
 	r.stop = func() {
 		if stopped {
 			return
