@@ -79,7 +79,7 @@ func (r *Report) unreachable(cfg *mysql.Config, where string, err error) {
 	if cfg.Passwd != "" {
 		cause = strings.ReplaceAll(cause, cfg.Passwd, "***")
 	}
-	r.refuse(codeUnreachable, "no connection to "+where, cause, do("start the server, or correct host and port in the store's dsn"))
+	r.refuse(codeUnreachable, "no connection to "+where+": "+cause, "", do("start the server, or correct host and port in the store's dsn"))
 }
 
 func isCode(err error, numbers ...uint16) bool {
