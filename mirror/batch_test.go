@@ -51,7 +51,8 @@ func TestBatchLingersFromItsFirstRecord(t *testing.T) {
 // A checkpoint is due every second while only foreign transactions pass, hourly when idle.
 func TestWriterWaitsByWhatIsWaiting(t *testing.T) {
 	start := time.Unix(1000, 0)
-	w := writer{batch: batch{limits: limits{records: 10, bytes: 1000, linger: 10 * time.Millisecond}}, written: start}
+	w := writer{batch: batch{limits: limits{records: 10, bytes: 1000, linger: 10 * time.Millisecond}}, written: start,
+		verified: start, lookEvery: 2 * time.Hour}
 	if got := w.wait(start.Add(time.Minute)); got != 59*time.Minute {
 		t.Errorf("idle: %s", got)
 	}

@@ -32,6 +32,7 @@ type Copier struct {
 	shards  atomic.Int32 // of the store, once it was asked
 	metrics *storeMetrics
 	board   board
+	stuck   stuck
 	session time.Duration
 
 	// What tests replace.
@@ -41,6 +42,7 @@ type Copier struct {
 	probeLimit time.Duration
 	connected  func() bool
 	dialer     dialer
+	lookEvery  time.Duration // verifyEvery
 }
 
 // New makes a Copier of the configuration's store of that name, and registers its metrics,
@@ -54,7 +56,7 @@ func New(config Config, store string, deps Deps) (*Copier, error) {
 	if !known {
 		return nil, fmt.Errorf("%w: stores.%s: is not there", ErrConfig, store)
 	}
-	c := &Copier{config: config.WithDefaults(), name: store, session: Session, probeLimit: probeLimit}
+	c := &Copier{config: config.WithDefaults(), name: store, session: Session, probeLimit: probeLimit, lookEvery: verifyEvery}
 	var err error
 	if c.dsn, err = parseDSN(of.DSN); err != nil {
 		return nil, err
@@ -103,8 +105,7 @@ func (c *Copier) Run(ctx context.Context) error {
 		var h *Halt
 		if errors.As(err, &h) {
 			h.Store = c.name
-			c.board.fail(h, h, time.Now())
-			c.board.enter(Halted, time.Now())
+			c.board.halts(h, time.Now())
 			c.metrics.setHalted(h.Reason)
 			return h
 		}
@@ -118,10 +119,17 @@ func (c *Copier) Run(ctx context.Context) error {
 
 // interrupted notes a fault that is tried again, and logs it when it changes the state.
 func (c *Copier) interrupted(err error) {
-	c.board.fail(err, nil, time.Now())
-	if c.board.enter(Waiting, time.Now()) {
-		c.log.Warn("mirror interrupted, trying again", "err", err)
+	o := c.obstacle(err)
+	if !c.board.waits(err, o, time.Now()) {
+		return
 	}
+	if o == nil {
+		c.metrics.setWaiting("")
+		c.log.Warn("mirror interrupted, trying again", "err", err)
+		return
+	}
+	c.metrics.setWaiting(o.Reason)
+	c.log.Warn("mirror waits until somebody mends Kafka", "reason", o.Reason, "err", o.Err, "repair", o.Repair)
 }
 
 // run takes over, and copies until something fails. copied tells that a transaction was written.
@@ -146,7 +154,20 @@ func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
 	defer cancel()
 	chunks := make(chan *chunk, 256)
 	memory, pool := semaphore.NewWeighted(int64(c.config.Memory)), new(chunkPool)
-	w := c.newWriter(s, memory, pool, func() { copied = true })
+	began := false
+	w := c.newWriter(s, memory, pool, func(at checkpoint) {
+		began = true
+		if c.stuck.past(at) {
+			copied = true
+			c.copies(at)
+		}
+	})
+	defer func() {
+		if began && c.obstacle(err) != nil {
+			at := c.board.read()
+			c.stuck.meet(at.Generation, at.Seq)
+		}
+	}()
 	if err := w.commit(ctx); err != nil { // tells the next start who writes
 		return copied, c.writeFault(ctx, s, err)
 	}
@@ -154,9 +175,6 @@ func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
 	c.metrics.active.Set(1)
 	defer c.metrics.active.Set(0)
 	defer c.metrics.buffered.Set(0) // what a fault left behind is dropped
-	if c.board.enter(Copying, time.Now()) {
-		c.log.Info("mirror copies", "server", s.at.Server, "position", s.at.GTIDs, "generation", s.at.Generation, "seq", s.at.Seq)
-	}
 	read := make(chan error, 1)
 	go func() { read <- r.run(ctx, src) }()
 	writeErr := w.run(ctx, chunks)
@@ -167,6 +185,15 @@ func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
 		return copied, c.refusal(s.sourceError(readErr))
 	}
 	return copied, c.writeFault(ctx, s, writeErr)
+}
+
+// copies notes that the mirror copies: a checkpoint was written, and what it was stuck at,
+// if anything, is behind.
+func (c *Copier) copies(at checkpoint) {
+	if c.board.enter(Copying, time.Now()) {
+		c.metrics.setWaiting("")
+		c.log.Info("mirror copies", "server", at.Server, "position", at.GTIDs, "generation", at.Generation, "seq", at.Seq)
+	}
 }
 
 // writeFault is the end of a run by the writer: a planned stop, or a fault.
@@ -181,18 +208,18 @@ func (c *Copier) writeFault(ctx context.Context, s *start, err error) error {
 	return err
 }
 
-func (c *Copier) newWriter(s *start, memory *semaphore.Weighted, pool *chunkPool, wrote func()) *writer {
+func (c *Copier) newWriter(s *start, memory *semaphore.Weighted, pool *chunkPool, wrote func(checkpoint)) *writer {
 	at := s.at
 	at.Shards = slices.Clone(s.at.Shards)
 	return &writer{
 		producer: s.producer, topic: s.topic, writer: c.config.ID, at: at,
-		recorded: cloneTopics(s.topics), verify: func(all map[string]topicRecord) error { return verifyTopics(all, s.kafka) },
-		verified: time.Now(),
-		batch:    batch{limits: c.limits()},
-		memory:   memory, pool: pool, lag: &c.lag, metrics: c.metrics,
+		recorded: cloneTopics(s.topics), verify: func(all map[string]topicRecord) error { return c.checkTopics(all, s.kafka) },
+		verified: time.Now(), lookEvery: c.lookEvery,
+		batch:  batch{limits: c.limits()},
+		memory: memory, pool: pool, lag: &c.lag, metrics: c.metrics,
 		saved: func(at checkpoint, now time.Time) {
-			wrote()
 			c.board.saved(at, now)
+			wrote(at)
 		},
 	}
 }

@@ -24,7 +24,8 @@
 // last. After any fault, also of a commit whose answer did not come, the run ends and the
 // next one reads what Kafka has: nothing is assumed. A fault that only a person can mend is
 // a [Halt]: Run returns it. Everything else is tried again for ever, with one line in the
-// log.
+// log; where Kafka refuses until a person mends it, that is an [Obstacle], and the status
+// says how.
 //
 // Two goroutines do the copying: the reader pulls the Tailer, counts seq, checks pos and
 // encodes; the writer feeds sarama and commits. While it commits, the reader goes on, within
@@ -53,6 +54,7 @@
 //	produce.go     one Kafka transaction at a time, through sarama
 //	checkpoint.go  the checkpoint's records            (pure, layout on top)
 //	topics.go      mirror topics: partitions, ids, limits; the checkpoint topic
+//	obstacle.go    what Kafka refuses until somebody mends it
 //	kafka.go       the connection to Kafka, and its questions
 //	readlog.go     committed records up to an offset
 //	lag.go         how far behind                      (pure)
@@ -76,6 +78,10 @@
 //     a client may put them into one batch, and the limit is of the batch. A record over its
 //     topic's limit is found before it is sent; inside a transaction it would abort all of
 //     it, again and again.
+//   - While an obstacle is in the way, each try begins a run anew, reads the checkpoint and
+//     writes one; the state is Waiting all the same, until a checkpoint is past that place.
+//   - The topics are looked at every 30 s, also when nothing passes: producing to one that was
+//     deleted and made anew would succeed.
 //   - The partition count of a topic is what the checkpoint says, not what Kafka says now.
 //     Stores that feed one topic each record it, as the first of them made it.
 //   - A checkpoint topic with records but no committed one is a first start that was killed,

@@ -179,8 +179,8 @@ func TestPartitionCountIsTheRecordedOne(t *testing.T) {
 }
 
 // An over-size record would abort every transaction that it is in; what is before it must
-// arrive, and the rest once the limit is raised as the error says.
-func TestTooLargeRecordHaltsWithTheCommandAndGoesOnAfterIt(t *testing.T) {
+// arrive, and the rest as soon as the limit is raised as the status says, with no restart.
+func TestTooLargeRecordWaitsWithTheCommandAndGoesOnAfterIt(t *testing.T) {
 	b := newBench(t)
 	name := b.prefix + "trades"
 	b.createTopic(name, 1, map[string]string{"max.message.bytes": "2000"})
@@ -189,13 +189,41 @@ func TestTooLargeRecordHaltsWithTheCommandAndGoesOnAfterIt(t *testing.T) {
 	b.script.add(scriptMessage{topic: "trades", key: "a"}, scriptMessage{topic: "trades", key: "b", body: make([]byte, 3000)},
 		scriptMessage{topic: "trades", key: "c"})
 	c := b.copier()
-	b.mustHalt(c, ErrTooLarge, ReasonTooLarge, "kafka-configs.sh", name, "max.message.bytes=")
-	if got, want := c.Status().Position, "0-1-11"; got != want {
+	b.run(c)
+	b.awaitWaiting(c, ReasonTooLarge, "kafka-configs.sh")
+	s := c.Status()
+	if got, want := s.Position, "0-1-11"; got != want {
 		t.Fatalf("the mirror came to %s, not to %s before the transaction", got, want)
 	}
-	limit := c.Status().Repair[strings.Index(c.Status().Repair, "max.message.bytes=")+len("max.message.bytes="):]
+	_, limit, _ := strings.Cut(s.Repair, "--entity-name "+name+" --add-config max.message.bytes=")
 	b.alterTopic(name, "max.message.bytes", limit)
-	b.copied()
+	b.await(c)
+	b.check()
+}
+
+// A limit that is lowered while the mirror runs stops it at the first record above it, and
+// not before; raised again, it goes on.
+func TestLimitLoweredWhileItRunsIsWaitedFor(t *testing.T) {
+	b := newBench(t)
+	name := b.prefix + "trades"
+	b.script.random(newRand(t), 10, 20, "trades")
+	c := b.copier()
+	b.run(c)
+	b.await(c)
+	b.alterTopic(name, "max.message.bytes", "2000")
+	b.script.add(scriptMessage{topic: "trades", key: "a", body: make([]byte, 500)})
+	b.script.add(scriptMessage{topic: "trades", key: "b", body: make([]byte, 3000)})
+	b.script.add(scriptMessage{topic: "trades", key: "c"})
+	b.awaitWaiting(c, ReasonTooLarge, "kafka-configs.sh")
+	eventually(t, func() error { // what comes before the large one arrives
+		if got := c.Status().OpenGTID + c.Status().Position; got != "0-1-11" {
+			return fmt.Errorf("position %s", got)
+		}
+		return nil
+	})
+	b.alterTopic(name, "max.message.bytes", "4259840")
+	b.await(c)
+	b.check()
 }
 
 // Small records together must not make a batch that the topic refuses.

@@ -415,6 +415,7 @@ type faultyDialer struct {
 // Kafka's API keys.
 const (
 	apiProduce         = 0
+	apiJoinGroup       = 11
 	apiHeartbeat       = 12
 	apiCreateTopics    = 19
 	apiInitProducerID  = 22

@@ -26,6 +26,7 @@ type storeMetrics struct {
 	transaction       prometheus.Histogram
 	checkpointed      prometheus.Gauge
 	halted            *prometheus.GaugeVec
+	waiting           *prometheus.GaugeVec // for somebody to mend Kafka
 }
 
 // topicMetrics are those of one topic.
@@ -63,7 +64,11 @@ func newStoreMetrics(reg prometheus.Registerer, store string, c *Copier, tailer 
 		halted: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "notify_mirror_halted", Help: "1 when the mirror stopped and wants an operator.",
 		}, []string{"reason"}),
+		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "notify_mirror_waiting", Help: "1 while the mirror waits until somebody mends Kafka.",
+		}, []string{"reason"}),
 	}
+	m.setWaiting("")
 	for _, stage := range []string{"read", "produce", "start"} {
 		m.errors.WithLabelValues(stage)
 	}
@@ -73,7 +78,7 @@ func newStoreMetrics(reg prometheus.Registerer, store string, c *Copier, tailer 
 	reg = prometheus.WrapRegistererWith(prometheus.Labels{"store": store}, reg)
 	for _, c := range append(tailerMetrics(tailer), []prometheus.Collector{
 		m.active, transactions, m.topicRecords, m.topicBytes, skipped, m.errors,
-		m.buffered, m.latency, m.transaction, m.checkpointed, m.halted,
+		m.buffered, m.latency, m.transaction, m.checkpointed, m.halted, m.waiting,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "notify_mirror_lag_seconds", Help: "Age of the last instant known to be wholly in Kafka.",
 		}, func() float64 { return c.lag.behind(time.Now()).Seconds() }),
@@ -137,6 +142,13 @@ func (m *storeMetrics) committed(chunks []*chunk, now time.Time, took time.Durat
 func (m *storeMetrics) setHalted(reason Reason) {
 	for _, r := range reasons {
 		m.halted.WithLabelValues(string(r)).Set(bool01(r == reason))
+	}
+}
+
+// setWaiting sets what is to be mended in Kafka; empty: nothing.
+func (m *storeMetrics) setWaiting(reason Reason) {
+	for _, r := range obstacleReasons {
+		m.waiting.WithLabelValues(string(r)).Set(bool01(r == reason))
 	}
 }
 

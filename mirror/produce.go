@@ -37,6 +37,19 @@ type producer struct {
 	commits sync.WaitGroup
 }
 
+// produceError is a record that Kafka did not take.
+type produceError struct {
+	topic     string
+	partition int32
+	err       error
+}
+
+func (e *produceError) Error() string {
+	return fmt.Sprintf("kafka topic %s partition %d: produce: %v", e.topic, e.partition, e.err)
+}
+
+func (e *produceError) Unwrap() error { return e.err }
+
 // newProducer initialises the transactional id of k's configuration.
 func newProducer(k *kafka, timeout time.Duration) (*producer, error) {
 	async, err := sarama.NewAsyncProducerFromClient(k.client)
@@ -67,7 +80,7 @@ func (p *producer) drainSuccesses() {
 func (p *producer) drainErrors() {
 	for e := range p.async.Errors() {
 		if p.err == nil {
-			p.err = fmt.Errorf("kafka topic %s partition %d: produce: %w", e.Msg.Topic, e.Msg.Partition, e.Err)
+			p.err = &produceError{e.Msg.Topic, e.Msg.Partition, e.Err}
 			close(p.failed)
 		}
 	}

@@ -88,7 +88,7 @@ func (c *Copier) open(ctx context.Context, m *member) (s *start, err error) {
 	if err := c.compareLast(ctx, s.at); err != nil {
 		return s, err
 	}
-	return s, verifyTopics(s.topics, s.kafka)
+	return s, c.checkTopics(s.topics, s.kafka)
 }
 
 // close ends what was opened.
@@ -115,7 +115,8 @@ func (c *Copier) checkCluster(k *kafka) error {
 	return nil
 }
 
-// refusal makes a halt of what Kafka refuses whenever it is asked.
+// refusal makes a halt of what Kafka refuses whenever it is asked, until the configuration
+// of canald or of the brokers is another.
 func (c *Copier) refusal(err error) error {
 	for _, known := range []struct {
 		err    error
@@ -123,12 +124,8 @@ func (c *Copier) refusal(err error) error {
 	}{
 		{sarama.ErrInvalidTransactionTimeout, "lower transaction_timeout, or raise transaction.max.timeout.ms of the brokers"},
 		{sarama.ErrInvalidReplicationFactor, "set replication_factor to at most the number of brokers"},
-		{sarama.ErrTransactionalIDAuthorizationFailed, "allow Write and Describe on transactional ids that begin with " + c.config.Cluster + "/"},
-		{sarama.ErrTopicAuthorizationFailed, "allow Create, Read, Write and DescribeConfigs on topics that begin with " + c.config.TopicPrefix + " and _notify-checkpoint."},
-		{sarama.ErrGroupAuthorizationFailed, "allow Read on consumer groups that begin with " + c.config.Cluster + "/"},
 		{sarama.ErrInvalidSessionTimeout, fmt.Sprintf("allow sessions of %d ms: group.min.session.timeout.ms and group.max.session.timeout.ms of the brokers", Session.Milliseconds())},
 		{sarama.ErrInconsistentGroupProtocol, "another program is in the consumer group " + c.config.Cluster + "/STORE-ID: end it, or choose another cluster name"},
-		{sarama.ErrClusterAuthorizationFailed, "allow Create and IdempotentWrite on the cluster"},
 	} {
 		if errors.Is(err, known.err) {
 			return halt(ReasonConfig, known.repair, fmt.Errorf("%w: %w", ErrConfig, err))

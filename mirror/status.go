@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -19,7 +20,8 @@ const (
 	Starting State = "starting"
 	// Copying: the binlog stream is followed, or waits for its server to come back.
 	Copying State = "copying"
-	// Waiting: Kafka or the store is away; tried again for ever.
+	// Waiting: Kafka or the store is away, or Kafka refuses what it is given until somebody
+	// mends it; tried again for ever.
 	Waiting State = "waiting"
 	// Halted: stopped; an operator is needed.
 	Halted State = "halted"
@@ -59,9 +61,13 @@ type Status struct {
 	// LastError is why the state is Waiting or Halted, or was so last.
 	LastError   string    `json:"last_error,omitempty"`
 	LastErrorAt time.Time `json:"last_error_at,omitzero"`
-	// HaltedReason and Repair are set when the state is Halted.
-	HaltedReason Reason `json:"halted_reason,omitempty"`
-	Repair       string `json:"repair,omitempty"`
+	// HaltedReason is set when the state is Halted, WaitingReason when it is Waiting until
+	// somebody mends Kafka, and Repair says in both cases what to do.
+	HaltedReason  Reason `json:"halted_reason,omitempty"`
+	WaitingReason Reason `json:"waiting_reason,omitempty"`
+	Repair        string `json:"repair,omitempty"`
+	// Notes are what an operator should know and need not mend.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // board holds the status that others may ask for.
@@ -78,8 +84,14 @@ func (b *board) enter(s State, now time.Time) bool {
 	if b.status.State == s {
 		return false
 	}
-	b.status.State, b.status.Since = s, now
+	b.become(s, now)
 	return true
+}
+
+// become changes the state; b.mu is held. What there was to repair is no more.
+func (b *board) become(s State, now time.Time) {
+	b.status.State, b.status.Since = s, now
+	b.status.HaltedReason, b.status.WaitingReason, b.status.Repair = "", "", ""
 }
 
 // takes says whose turn it is, if anybody's.
@@ -88,7 +100,7 @@ func (b *board) takes(id string, now time.Time) {
 	defer b.mu.Unlock()
 	b.status.Active = id
 	if b.status.State == Standby {
-		b.status.State, b.status.Since = Starting, now
+		b.become(Starting, now)
 	}
 }
 
@@ -99,18 +111,50 @@ func (b *board) stands(active string, now time.Time) bool {
 	if b.status.State == Standby && b.status.Active == active {
 		return false
 	}
-	b.status.State, b.status.Active, b.status.Since = Standby, active, now
+	b.become(Standby, now)
+	b.status.Active = active
 	return true
 }
 
-// fail notes an error; halt is nil for one that is tried again.
-func (b *board) fail(err error, halt *Halt, now time.Time) {
+// halts notes that only a person can go on.
+func (b *board) halts(h *Halt, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.become(Halted, now)
+	b.status.LastError, b.status.LastErrorAt = h.Error(), now
+	b.status.HaltedReason, b.status.Repair = h.Reason, h.Repair
+}
+
+// waits notes an error that is tried again, and tells whether it changed the state; o is nil
+// for one that may go away by itself.
+func (b *board) waits(err error, o *Obstacle, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.status.LastError, b.status.LastErrorAt = err.Error(), now
-	if halt != nil {
-		b.status.HaltedReason, b.status.Repair = halt.Reason, halt.Repair
+	before, reason := b.status.WaitingReason, Reason("")
+	if b.status.State == Waiting && o == nil && before != "" {
+		return false // it is still to be mended, and something else is wrong beside it
 	}
+	entered := b.status.State != Waiting
+	if entered {
+		b.become(Waiting, now)
+	}
+	if o != nil {
+		reason = o.Reason
+		b.status.WaitingReason, b.status.Repair = o.Reason, o.Repair
+	}
+	return entered || before != reason
+}
+
+// notes sets what an operator should know, and tells whether it is news.
+func (b *board) notes(all []string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if slices.Equal(b.status.Notes, all) {
+		return false
+	}
+	b.status.Notes = all
+	return len(all) > 0
 }
 
 // saved notes a checkpoint that is in Kafka; the board owns its memory.

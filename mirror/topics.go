@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -92,8 +93,9 @@ func (t *topics) enter(ctx context.Context, name string) (topicRecord, error) {
 	return topicRecord{Topic: name, ID: info.id, Partitions: info.partitions}, nil
 }
 
-// verify compares the topics recorded in the checkpoint with Kafka's.
-func verifyTopics(saved map[string]topicRecord, k *kafka) error {
+// checkTopics compares the topics recorded in the checkpoint with Kafka's, and says where
+// Kafka has more partitions than are written to.
+func (c *Copier) checkTopics(saved map[string]topicRecord, k *kafka) error {
 	if len(saved) == 0 {
 		return nil
 	}
@@ -101,6 +103,27 @@ func verifyTopics(saved map[string]topicRecord, k *kafka) error {
 	if err != nil {
 		return err
 	}
+	if err := verifyTopics(saved, all); err != nil {
+		return err
+	}
+	if notes := grown(saved, all); c.board.notes(notes) {
+		c.log.Warn("partitions were added to a mirror topic", "notes", notes)
+	}
+	return nil
+}
+
+// grown is a line for each topic that has more partitions in Kafka than in the checkpoint.
+func grown(saved map[string]topicRecord, all map[string]topicInfo) (notes []string) {
+	for _, name := range slices.Sorted(maps.Keys(saved)) {
+		if t, has := saved[name], all[name].partitions; has > t.Partitions {
+			notes = append(notes, fmt.Sprintf("topic %s has %d partitions in Kafka and the mirror writes to %d of them, so that each key stays where it is", name, has, t.Partitions))
+		}
+	}
+	return notes
+}
+
+// verifyTopics refuses topics that are not those of the checkpoint.
+func verifyTopics(saved map[string]topicRecord, all map[string]topicInfo) error {
 	for name, t := range saved {
 		const repair = "its records are lost to readers: stop their use of the old offsets, then start a new generation"
 		info, exists := all[name]
@@ -116,15 +139,16 @@ func verifyTopics(saved map[string]topicRecord, k *kafka) error {
 	return nil
 }
 
-// tooLarge is the halt for a record that its topic would refuse.
-func tooLarge(m message, t *topic, size int, brokers []string) *Halt {
-	repair := fmt.Sprintf("raise it with: kafka-configs.sh --bootstrap-server %s --alter --entity-type topics --entity-name %s --add-config max.message.bytes=%d",
-		strings.Join(brokers, ","), t.Topic, size+TopicOverhead)
+// tooLarge is for a record that its topic would refuse: an obstacle while the limit can be raised.
+func tooLarge(m message, t *topic, size int, brokers []string) error {
+	const what = "message %s of topic %s takes %d bytes, %s takes %d"
 	if size+TopicOverhead > maxTopicBytes {
-		repair = fmt.Sprintf("the mirror takes records up to %d bytes", maxTopicBytes)
+		return haltf(ReasonTooLarge, ErrTooLarge, fmt.Sprintf("the mirror takes records up to %d bytes", maxTopicBytes), what, m.id, t.notify, size, t.Topic, t.limit)
 	}
-	return haltf(ReasonTooLarge, ErrTooLarge, repair, "message %s of topic %s takes %d bytes, %s takes %d",
-		m.id, t.notify, size, t.Topic, t.limit)
+	return &Obstacle{
+		Reason: ReasonTooLarge, Err: fmt.Errorf("%w: "+what, ErrTooLarge, m.id, t.notify, size, t.Topic, t.limit),
+		Repair: "raise it with: " + setTopic(strings.Join(brokers, ","), t.Topic, "max.message.bytes", strconv.Itoa(size+TopicOverhead)),
+	}
 }
 
 // checkpointTopic is the name of a store's checkpoint topic.

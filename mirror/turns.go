@@ -88,8 +88,8 @@ func (c *Copier) deposed(err error) {
 	if !errors.Is(err, errFenced) {
 		err = errSeatLost
 	}
-	c.board.fail(err, nil, time.Now())
-	c.board.enter(Waiting, time.Now())
+	c.board.waits(err, nil, time.Now())
+	c.metrics.setWaiting("")
 	c.log.Warn("mirror no longer active here", "err", err)
 }
 
@@ -102,6 +102,7 @@ func (c *Copier) standing(s seat, trouble error) {
 	case s.generation > 0 && !s.active && s.holder != "":
 		c.lag.reset() // the active one's is what counts
 		if c.board.stands(s.holder, now) {
+			c.metrics.setWaiting("")
 			c.log.Info("mirror stands by", "active", s.holder)
 		}
 	}

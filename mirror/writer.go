@@ -33,6 +33,8 @@ type writer struct {
 	recorded map[string]topicRecord
 	verify   func(map[string]topicRecord) error
 	verified time.Time
+	// lookEvery is how often that is done, at most.
+	lookEvery time.Duration
 	// saved is told every checkpoint that is in Kafka.
 	saved func(checkpoint, time.Time)
 
@@ -60,7 +62,7 @@ func (w *writer) run(ctx context.Context, in <-chan *chunk) error {
 			select {
 			case c, ok = <-in:
 			case <-timer.C:
-				if err := w.commit(ctx); err != nil {
+				if err := w.rest(ctx); err != nil {
 					return err
 				}
 				continue
@@ -87,7 +89,28 @@ func (w *writer) wait(now time.Time) time.Duration {
 	case w.dirty:
 		return max(0, w.written.Add(foreignCheckpoint).Sub(now))
 	}
-	return max(0, w.written.Add(idleCheckpoint).Sub(now))
+	return max(0, min(w.written.Add(idleCheckpoint).Sub(now), w.verified.Add(w.lookEvery).Sub(now)))
+}
+
+// rest is what is due when nothing came for as long as wait says: a commit, or nothing but
+// a look at the topics, so that one that is deleted is missed also when no message passes.
+func (w *writer) rest(ctx context.Context) error {
+	if w.batch.n > 0 || w.dirty || time.Since(w.written) >= idleCheckpoint {
+		return w.commit(ctx)
+	}
+	return w.look(time.Now())
+}
+
+// look compares the topics with those recorded, when that is due.
+func (w *writer) look(now time.Time) error {
+	if now.Sub(w.verified) < w.lookEvery {
+		return nil
+	}
+	if err := w.verify(w.recorded); err != nil {
+		return err
+	}
+	w.verified = now
+	return nil
 }
 
 // take puts a chunk into the open transaction, or into the next when it does not fit.
@@ -152,11 +175,8 @@ func (w *writer) begin() error {
 
 // commit writes the checkpoint, with the records of the open transaction or alone.
 func (w *writer) commit(ctx context.Context) error {
-	if now := time.Now(); now.Sub(w.verified) > verifyEvery {
-		if err := w.verify(w.recorded); err != nil {
-			return err
-		}
-		w.verified = now
+	if err := w.look(time.Now()); err != nil {
+		return err
 	}
 	if w.batch.n == 0 {
 		if err := w.begin(); err != nil {

@@ -45,12 +45,16 @@ func (a *app) mirrorStatus() *cobra.Command {
 	}
 }
 
-// haltedError names the stores whose mirror has halted; ExitPartly when others go on.
+// haltedError names the stores whose mirror has halted, or waits until somebody mends Kafka;
+// ExitPartly when others go on.
 func haltedError(stores []mirror.Status) error {
 	var errs []error
 	for _, s := range stores {
 		if s.State == mirror.Halted {
 			errs = append(errs, fmt.Errorf("the mirror of store %s has halted: %s; %s", s.Store, s.LastError, s.Repair))
+		}
+		if s.State == mirror.Waiting && s.WaitingReason != "" {
+			errs = append(errs, fmt.Errorf("the mirror of store %s waits for Kafka to be mended (%s): %s", s.Store, s.WaitingReason, s.Repair))
 		}
 	}
 	if n := len(errs); n > 0 && n < len(stores) {
@@ -75,6 +79,9 @@ func statusPairs(s mirror.Status) []string {
 	}
 	if s.HaltedReason != "" {
 		pairs = append(pairs, "halted", string(s.HaltedReason), "repair", s.Repair)
+	}
+	for _, note := range s.Notes {
+		pairs = append(pairs, "note", note)
 	}
 	return pairs
 }

@@ -248,6 +248,10 @@ func TestMirrorStatusShowsCanaldsState(t *testing.T) {
 	if r := notify(t, "", "mirror", "status", "--ops", ops); r.code != 3 || !strings.Contains(r.err, "store b has halted: binlog is gone; notify mirror resume") {
 		t.Errorf("one of two halted: %+v", r)
 	}
+	second = `waiting","waiting_reason":"replicas`
+	if r := notify(t, "", "mirror", "status", "--ops", ops); r.code != 3 || !strings.Contains(r.err, "store b waits for Kafka to be mended (replicas): notify mirror resume") {
+		t.Errorf("one of two waits: %+v", r)
+	}
 	halted = true
 	if r := notify(t, "", "mirror", "status", "--ops", ops); r.code != 1 || !strings.Contains(r.out, "halted\tpurged\n") || !strings.Contains(r.err, "binlog is gone; notify mirror resume") {
 		t.Errorf("%+v", r)
