@@ -58,6 +58,7 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 	}
 	c := &core{cfg: cfg, log: deps.Logger, metrics: newMetrics(deps.Registerer), declared: &registry{changed: make(chan struct{}, 1)},
 		commits:   newCommitGate(),
+		fits:      deps.Fits,
 		hub:       newHub(newClock(time.Now())),
 		producers: newProducers()}
 	c.viewer = newViewer(c)

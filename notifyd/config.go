@@ -103,6 +103,9 @@ type Deps struct {
 	Registerer prometheus.Registerer
 	// Version is the program's, for ListBrokers.
 	Version string
+	// Fits returns how many bytes a message takes in the mirror at most and how many its topic
+	// there takes, and false when that is too few. It must not wait. Nil: everything fits.
+	Fits func(*message.Message) (size, limit int, ok bool)
 }
 
 // Bytes is a size; in YAML a number, or a number with KiB, MiB or GiB.

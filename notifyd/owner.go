@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"notifymirror/notifyd/message"
 	"notifymirror/notifyd/shard"
 	"notifymirror/notifyd/store"
 )
@@ -42,6 +43,7 @@ type core struct {
 	// decided takes a decision that a callback gave.
 	decided func(context.Context, handle, string, store.Decision) error
 	viewer  *viewer
+	fits    func(*message.Message) (size, limit int, ok bool)
 	// unsettledBytes is the memory of messages kept for delivery, over all shards.
 	unsettledBytes atomic.Int64
 }

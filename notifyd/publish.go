@@ -104,7 +104,21 @@ func (b *Broker) accept(ctx context.Context, req *notifyv1.PublishRequest, l *li
 	if err := schedule(m, req.GetMessage(), b.main.clock.now(), grace); err != nil {
 		return nil, err
 	}
+	if err := b.mirrorable(m); err != nil {
+		return nil, err
+	}
 	return newPublish(store.Item{Msg: m, IdempotencyKey: req.GetIdempotencyKey()}, l), nil
+}
+
+// mirrorable refuses a message that its topic in the mirror would refuse.
+func (c *core) mirrorable(m *message.Message) error {
+	if c.fits == nil || !m.Mirrored {
+		return nil
+	}
+	if size, limit, ok := c.fits(m); !ok {
+		return &message.FieldError{Field: "message", Rule: "too many bytes for its topic in Kafka (max.message.bytes)", Size: size, Limit: limit}
+	}
+	return nil
 }
 
 func fromRequest(req *notifyv1.PublishRequest) (*message.Message, error) {

@@ -138,6 +138,9 @@ func (o *owner) judge(ctx context.Context, r *store.OutboxRow, room *waitingRoom
 		return err, nil
 	}
 	r.Msg.Mirrored = topic.Mirrored
+	if err := o.mirrorable(r.Msg); err != nil {
+		return err, nil
+	}
 	if _, here := o.registry.load().Topics[r.Msg.Topic]; err == nil && !here {
 		err = o.readRegistry(ctx) // declared, and not yet in force in this store
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"notifymirror/cmd/daemon"
+	"notifymirror/mirror/limits"
 	"notifymirror/notifyd"
 	"notifymirror/notifyd/schema/dsn"
 )
@@ -18,6 +19,7 @@ const defaultOpsListen = "127.0.0.1:7701"
 // config is everything that notifyd can be told; deploy/notifyd.yaml explains every key.
 type config struct {
 	Broker          notifyd.Config `yaml:",inline"`
+	Kafka           limits.Config  `yaml:"kafka"`
 	daemon.Settings `yaml:",inline"`
 }
 

@@ -16,7 +16,11 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"notifymirror/cmd/daemon"
+	kafka "notifymirror/mirror/embedded"
 	"notifymirror/notifyd/embedded"
 	"notifymirror/notifyd/embedded/dbtest"
 	"notifymirror/notifyd/schema"
@@ -147,6 +151,54 @@ func TestNotifydInstallsItsStoreAndOwnsEveryShard(t *testing.T) {
 	}
 	if n := held(); n != 0 {
 		t.Errorf("%d leases are held after a planned stop", n)
+	}
+}
+
+// The limits of a running mirror's topics are known to a publisher.
+func TestWhatKafkaWouldRefuseIsRefusedAtPublish(t *testing.T) {
+	mirror, err := kafka.Start(kafka.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mirror.Close()
+	admin, err := kgo.NewClient(kgo.SeedBrokers(mirror.Addrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	limit := "2000"
+	if _, err := kadm.NewClient(admin).CreateTopic(t.Context(), 1, 1, map[string]*string{"max.message.bytes": &limit}, "notify.orders"); err != nil {
+		t.Fatal(err)
+	}
+	ops, api := freePort(t), freePort(t)
+	path := filepath.Join(t.TempDir(), "notifyd.yaml")
+	text := fmt.Sprintf("listen: %s\nops_listen: %s\nauto_create_topics: true\nstores: {a: {dsn: %q}}\nkafka: {brokers: [%q]}\n", api, ops, dbtest.Schema(t), mirror.Addrs()[0])
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, signal := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, daemon.Flags{Config: path, LogLevel: "error"}) }()
+	until(t, ended, func() bool {
+		code, _ := get(ops, "/readyz")
+		return code == http.StatusOK
+	})
+	publish := func(bytes int) (code int) {
+		body := fmt.Sprintf(`{"message":{"topic":"orders","text":"%s"}}`, strings.Repeat("x", bytes))
+		res, err := http.Post("http://"+api+"/notify.v1.Messaging/Publish", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		return res.StatusCode
+	}
+	until(t, ended, func() bool { return publish(3000) == http.StatusBadRequest })
+	if code := publish(1000); code != http.StatusOK {
+		t.Errorf("a message that fits: status %d", code)
+	}
+	signal()
+	if err := <-ended; err != nil {
+		t.Errorf("a planned stop ends with %v", err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"notifymirror/cmd/daemon"
 	"notifymirror/cmd/notify/dev"
 	"notifymirror/mirror"
+	"notifymirror/mirror/limits"
 	"notifymirror/mirror/record"
 	"notifymirror/notifyd"
 	"notifymirror/notifyd/finding"
@@ -27,6 +28,7 @@ const (
 type (
 	brokerFile struct {
 		Broker          notifyd.Config `yaml:",inline"`
+		Kafka           limits.Config  `yaml:"kafka"`
 		daemon.Settings `yaml:",inline"`
 	}
 	mirrorFile struct {
