@@ -88,7 +88,7 @@ type stuck struct {
 	generation, seq uint64
 }
 
-// at is the place of an obstacle; before says that not even a checkpoint was written.
+// meet notes the place of an obstacle.
 func (s *stuck) meet(generation, seq uint64) { *s = stuck{true, generation, seq} }
 
 // past tells whether a checkpoint is behind the obstacle, and forgets that then.

@@ -69,7 +69,7 @@ func TestEveryMistakeInKafkaIsFound(t *testing.T) {
 		"old records refused":    {set("message.timestamp.before.max.ms", "1000"), finding.Warning, "refuses what a mirror"},
 		"retention by size":      {set("retention.bytes", "1000"), finding.Note, "--add-config retention.bytes=-1"},
 		"no leader":              {func(a *answers) { a.topics[0].leaderless = 1 }, finding.Error, "without a leader"},
-		"more than there are":    {set("min.insync.replicas", "4"), finding.Error, "refuses every write: type: kafka-configs.sh --bootstrap-server k:9092"},
+		"more than there are":    {set("min.insync.replicas", "4"), finding.Warning, "is away: type: kafka-configs.sh --bootstrap-server k:9092"},
 		"too few in sync":        {func(a *answers) { a.topics[0].inSync = 1 }, finding.Error, "1 replicas in sync"},
 		"all must be there":      {set("min.insync.replicas", "3"), finding.Warning, "--add-config min.insync.replicas=2"},
 		"one suffices":           {set("min.insync.replicas", "1"), finding.Warning, "--add-config min.insync.replicas=2"},

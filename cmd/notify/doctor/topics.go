@@ -69,8 +69,8 @@ func (r *ruler) replicas(t topic) {
 	n, known := number(t.settings, least)
 	switch {
 	case known && int(n) > t.replicas:
-		r.rule(finding.Error, t, least, fmt.Sprintf("above its replication factor of %d, so Kafka refuses every write", t.replicas), fmt.Sprint(max(1, t.replicas-1)))
-	case known && int(n) > t.inSync:
+		r.rule(finding.Warning, t, least, fmt.Sprintf("above its replication factor of %d, so Kafka refuses every write, or with newer versions while one broker is away", t.replicas), fmt.Sprint(max(1, t.replicas-1)))
+	case known && min(int(n), t.replicas) > t.inSync:
 		r.say(finding.Error, fmt.Sprintf("topic %s has %d replicas in sync and %s=%d", t.name, t.inSync, least, n), "so Kafka refuses every write",
 			byHand("start the brokers that are away; the mirror goes on by itself"))
 	case t.replicas == 1 && !r.embedded():
