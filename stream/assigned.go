@@ -19,8 +19,16 @@ func (c *Consumer) runAssigned(ctx context.Context, log *kafkaLog, handle handle
 	if err != nil {
 		return reachable(err)
 	}
+	pace, err := c.newPace(log, ps)
+	if err != nil {
+		return errors.Join(err, consumer.Close())
+	}
+	if c.cfg.End.kind != unset {
+		c.reach.Store(&ps)
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, p := range ps {
+		p.pace = pace
 		g.Go(func() error { return c.read(ctx, log, consumer, p) })
 	}
 	return errors.Join(g.Wait(), consumer.Close())
@@ -29,7 +37,7 @@ func (c *Consumer) runAssigned(ctx context.Context, log *kafkaLog, handle handle
 // assignment is a partition and the offset to begin to fetch at.
 type assignment struct {
 	*partition
-	fetch int64
+	start, fetch int64
 }
 
 // assign finds out where each partition begins and ends.
@@ -62,7 +70,7 @@ func (c *Consumer) assign(log *kafkaLog, handle handler) ([]assignment, error) {
 			if err := c.setEnd(log, p, start); err != nil {
 				return nil, err
 			}
-			ps = append(ps, assignment{p, fetch})
+			ps = append(ps, assignment{p, p.progress.next, fetch})
 		}
 	}
 	return ps, nil

@@ -36,6 +36,10 @@ type Config struct {
 	// End is where reading ends, as it is at the start; not with a group. Run returns
 	// when each partition is handled up to it. Default: it never ends.
 	End Position
+	// Speed is at which factor of their original speed the records come, by their commit
+	// times: 1 as they once came, 60 an hour in a minute. A batch comes when its first
+	// record is due. Not with a group. Default: as fast as they can be read.
+	Speed float64
 	// ReadUncommitted reads records of open and aborted transactions too, without
 	// waiting for the mirror's commit; repeats are dropped by source and seq. Records of
 	// a transaction that is never committed are seen as well. Default: committed ones only.
@@ -94,6 +98,8 @@ func (cfg Config) withDefaults() (Config, error) {
 	wrong(len(cfg.Partitions) > 0 && cfg.Group != "", "Partitions: a group assigns them; give one of the two")
 	wrong(len(cfg.Partitions) > 0 && len(cfg.Topics) != 1, "Partitions: they need exactly one topic")
 	wrong(cfg.End.kind != unset && cfg.Group != "", "End: not with a group")
+	wrong(!(cfg.Speed >= 0), "Speed: must be above 0")
+	wrong(cfg.Speed > 0 && cfg.Group != "", "Speed: not with a group")
 	wrong(cfg.Handler != nil && cfg.BatchHandler != nil, "BatchHandler: Handler is given too; give one of the two")
 	wrong(cfg.StopTimeout < 0 || cfg.CommitInterval < 0 || cfg.SessionTimeout < 0 || cfg.LagInterval < 0 || cfg.FetchBytes < 0 ||
 		cfg.BatchRecords < 0 || cfg.BatchWait < 0, "a negative duration or size")

@@ -28,7 +28,8 @@ type Consumer struct {
 	held    holdings
 	trouble atomic.Bool
 	log     atomic.Pointer[kafkaLog] // while it runs
-	rejects *rejecter                // nil without a reject topic
+	reach   atomic.Pointer[[]assignment]
+	rejects *rejecter // nil without a reject topic
 }
 
 // New checks the configuration. All that is wrong with it is reported at once.
@@ -106,7 +107,9 @@ func (c *Consumer) run(ctx context.Context, handle handler) (err error) {
 	lag.Go(func() { c.watchLag(lagging, log) })
 	defer func() { stopLag(); lag.Wait() }()
 	if c.cfg.Group != "" {
-		return c.runGroup(ctx, log, handle)
+		return c.runGroup(ctx, c.cfg.sarama(), func(stop func()) membership {
+			return &generation{c: c, log: log, handle: handle, failures: failures{stop: stop}}
+		})
 	}
 	return c.runAssigned(ctx, log, handle)
 }

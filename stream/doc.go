@@ -12,10 +12,14 @@
 // position to the end of the log, an offset or a time: that is replay. Records gives
 // either as an iterator.
 //
+// A Processor is such a member that also writes: what it makes of a batch, its state and
+// the batch's offsets are one Kafka transaction.
+//
 // What it promises:
 //   - Each record at least once; those of a partition one after another in their order,
 //     partitions side by side.
 //   - Committed records only, each once, unless ReadUncommitted.
+//   - A Processor's outputs and state have each record once, whatever dies.
 //   - An offset is committed only when its record and all before it are handled.
 //   - A partition is given up only when its handler has returned.
 //   - Nothing is passed over in silence: an offset that the log does not hold is an error
@@ -27,7 +31,9 @@
 // Files: config.go, consumer.go (Run), records.go (the iterator), group.go and
 // assigned.go (the two ways to get partitions), partition.go (handle), outcome.go (what a
 // handler may answer), reject.go (the reject topic), typed.go (JSON and protobuf bodies),
-// commit.go (how far), start.go (positions), log.go (questions to Kafka), held.go (the
+// processor.go (exactly once), takeover.go (its partitions and transactions), step.go (what
+// a batch becomes), commit.go (how far), start.go (positions), log.go (questions to Kafka), pace.go (replay at
+// a speed), held.go (the
 // partitions read at present), lag.go, metrics.go, errors.go.
 //
 // Not obvious:
@@ -43,6 +49,17 @@
 //   - Markers and aborted records take offsets but are never seen, so "the last record
 //     is handled" cannot be told from offsets alone: End and lag look into the log.
 //   - Lag in seconds is measured from commit times by the store's clock.
+//   - A Processor is safe by its transactional ids, one per partition: who takes a
+//     partition initialises its id, which ends and shuts out any earlier transaction, and
+//     only then reads the offset and the state. The group decides who should have a
+//     partition, not who may write.
+//   - A Processor that died inside a transaction leaves offsets that are not stable: the
+//     next member waits until Kafka ends the transaction, at most the session timeout and
+//     however often Kafka looks (10 s by default, on its side).
+//   - A Processor's state belongs to the partition, not to the key: when a topic grows, keys
+//     that move leave their state behind.
+//   - A Processor's state is read from its topic at each takeover, and each batch writes
+//     the keys that it changed: many small values are cheaper than a large one.
 //   - A group's commits carry the topic's number of partitions, so that a partition
 //     added later is read from its beginning, also by a group that started at Newest; and
 //     the topic's id, so that the offsets of a deleted topic are not taken for those of

@@ -20,9 +20,15 @@ var (
 	// ErrNoRejectTopic is returned, in a HandlerError, when a handler rejected a record
 	// and Config.RejectTopic is empty.
 	ErrNoRejectTopic = errors.New("rejected, and no reject topic is configured")
+	// ErrStateTooLarge is returned, in a HandlerError, when a step would make a
+	// partition's state larger than ProcessorConfig.MaxState.
+	ErrStateTooLarge = errors.New("state is too large")
 
 	// errNotTaken is returned by a handler of ours that did not take the record.
 	errNotTaken = errors.New("record not taken")
+	// errNotCommitted is returned by a processor's handler whose transaction failed: what
+	// became of it is not known.
+	errNotCommitted = errors.New("transaction not known to be committed")
 	// errNotOfBatch is what comes of an At with another batch's record.
 	errNotOfBatch = errors.New("a handler may name only records that it was given")
 )
@@ -58,7 +64,7 @@ func reachable(err error) error {
 func fatal(err error) bool {
 	for _, f := range []error{
 		ErrUnknownTopic, ErrOffsetOutOfRange,
-		sarama.ErrTopicAuthorizationFailed, sarama.ErrGroupAuthorizationFailed, sarama.ErrSASLAuthenticationFailed,
+		sarama.ErrTopicAuthorizationFailed, sarama.ErrGroupAuthorizationFailed, sarama.ErrTransactionalIDAuthorizationFailed, sarama.ErrSASLAuthenticationFailed,
 		sarama.ErrInvalidGroupId, sarama.ErrInconsistentGroupProtocol, sarama.ErrInvalidSessionTimeout,
 		sarama.ErrClosedConsumerGroup, sarama.ErrClosedClient,
 	} {

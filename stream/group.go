@@ -15,9 +15,15 @@ import (
 // rejoinAfter is the pause before a group is joined again after an error.
 const rejoinAfter = time.Second
 
+// membership is what a member does with its partitions, and the error that ends it.
+type membership interface {
+	sarama.ConsumerGroupHandler
+	failure() error
+}
+
 // runGroup is a member of the group until ctx ends or an error comes up.
-func (c *Consumer) runGroup(ctx context.Context, log *kafkaLog, handle handler) error {
-	group, err := sarama.NewConsumerGroup(c.cfg.Brokers, c.cfg.Group, c.cfg.sarama())
+func (c *Consumer) runGroup(ctx context.Context, sc *sarama.Config, as func(stop func()) membership) error {
+	group, err := sarama.NewConsumerGroup(c.cfg.Brokers, c.cfg.Group, sc)
 	if err != nil {
 		return reachable(err)
 	}
@@ -27,7 +33,7 @@ func (c *Consumer) runGroup(ctx context.Context, log *kafkaLog, handle handler) 
 			c.inTrouble(err)
 		}
 	})
-	err = c.member(ctx, group, log, handle)
+	err = c.member(ctx, group, as)
 	closed := group.Close()
 	drain.Wait()
 	if err == nil && closed != nil {
@@ -37,14 +43,14 @@ func (c *Consumer) runGroup(ctx context.Context, log *kafkaLog, handle handler) 
 }
 
 // member takes part in one generation of the group after another.
-func (c *Consumer) member(ctx context.Context, group sarama.ConsumerGroup, log *kafkaLog, handle handler) error {
+func (c *Consumer) member(ctx context.Context, group sarama.ConsumerGroup, as func(stop func()) membership) error {
 	names := make([]string, 0, len(c.topics))
 	for kafka := range c.topics {
 		names = append(names, kafka)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	g := &generation{c: c, log: log, handle: handle, stop: stop}
+	g := as(stop)
 	for {
 		err := group.Consume(ctx, names, g)
 		if failed := g.failure(); failed != nil {
@@ -60,12 +66,7 @@ func (c *Consumer) member(ctx context.Context, group sarama.ConsumerGroup, log *
 			return fmt.Errorf("group %s: %w", c.cfg.Group, err)
 		}
 		c.inTrouble(err)
-		pause := time.NewTimer(rejoinAfter)
-		select {
-		case <-ctx.Done():
-		case <-pause.C:
-		}
-		pause.Stop()
+		pause(ctx, rejoinAfter)
 	}
 }
 
@@ -76,13 +77,11 @@ func (c *Consumer) member(ctx context.Context, group sarama.ConsumerGroup, log *
 //
 // A partition goes to another member only after its ConsumeClaim has returned.
 type generation struct {
+	failures
 	c      *Consumer
 	log    *kafkaLog
 	handle handler
-	stop   func()
 
-	mu    sync.Mutex
-	first error
 	notes map[string]string // what a commit says of each topic; see note
 	fresh map[place]bool    // where no offset was committed and Start holds
 }
@@ -93,20 +92,26 @@ type place struct {
 	number int32
 }
 
-// fail keeps the first error and ends the membership.
-func (g *generation) fail(err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.first == nil {
-		g.first = err
-	}
-	g.stop()
+// failures keep the first error, which ends the membership.
+type failures struct {
+	stop  func()
+	mu    sync.Mutex
+	first error
 }
 
-func (g *generation) failure() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.first
+func (f *failures) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.first == nil {
+		f.first = err
+	}
+	f.stop()
+}
+
+func (f *failures) failure() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.first
 }
 
 // Setup gives each partition without a committed offset its start, and checks the others.
@@ -138,7 +143,28 @@ func (g *generation) Setup(s sarama.ConsumerGroupSession) error {
 }
 
 func (g *generation) begin(s sarama.ConsumerGroupSession, kafka string, n int32, commits commits, topicID string) error {
-	start := g.c.cfg.Start.of(n)
+	o, err := g.c.beginning(g.log, kafka, n, commits, topicID)
+	if err != nil {
+		return err
+	}
+	g.fresh[place{kafka, n}] = o.fresh
+	if !o.committed { // each goes in one direction only
+		s.MarkOffset(kafka, n, o.next, g.notes[kafka])
+		s.ResetOffset(kafka, n, o.next, g.notes[kafka])
+	}
+	return nil
+}
+
+// origin is where a group begins to read a partition.
+type origin struct {
+	next      int64
+	committed bool // by the group; otherwise it is to be
+	fresh     bool // the group knew nothing, and Start holds
+}
+
+// beginning finds where a group begins to read a partition.
+func (c *Consumer) beginning(log *kafkaLog, kafka string, n int32, commits commits, topicID string) (o origin, err error) {
+	start := c.cfg.Start.of(n)
 	committed, known := commits.offsets[n]
 	switch {
 	case known:
@@ -146,25 +172,19 @@ func (g *generation) begin(s sarama.ConsumerGroupSession, kafka string, n int32,
 	case commits.knewLess(n):
 		start = Oldest()
 	default:
-		g.fresh[place{kafka, n}] = true
+		o.fresh = true
 	}
-	offset, b, err := g.log.resolve(kafka, n, start)
+	offset, b, err := log.resolve(kafka, n, start)
 	if err != nil {
-		return err
+		return o, err
 	}
 	gone := b.check(offset)
 	if known && commits.remade(n, topicID) {
 		gone = fmt.Errorf("offset %d: %w: the topic was deleted and made again; up to %d is of the old one", offset, ErrOffsetOutOfRange, offset)
 	}
-	offset, err = g.c.within(kafka, n, offset, b, gone)
-	if err != nil {
-		return err
-	}
-	if !known || gone != nil { // each goes in one direction only
-		s.MarkOffset(kafka, n, offset, g.notes[kafka])
-		s.ResetOffset(kafka, n, offset, g.notes[kafka])
-	}
-	return nil
+	o.committed = known && gone == nil
+	o.next, err = c.within(kafka, n, offset, b, gone)
+	return o, err
 }
 
 // ConsumeClaim reads one partition until it is given up.
@@ -250,15 +270,20 @@ func (l *kafkaLog) commits(group, topic string, partitions []int32) (commits, er
 		if err := kafkaError(block.Err); err != nil {
 			errs = append(errs, fmt.Errorf("%s partition %d: committed offset: %w", topic, n, err))
 		}
-		if block.Offset < 0 {
-			continue
-		}
-		c.offsets[n] = block.Offset
-		said := parseNote(block.Metadata)
-		c.topics[n] = said.topicID
-		if said.partitions > 0 && (c.partitions == 0 || said.partitions < c.partitions) {
-			c.partitions = said.partitions
-		}
+		c.set(n, block)
 	}
 	return c, errors.Join(errs...)
+}
+
+// set takes over what Kafka says of a partition.
+func (c *commits) set(partition int32, block *sarama.OffsetFetchResponseBlock) {
+	if block.Offset < 0 {
+		return
+	}
+	c.offsets[partition] = block.Offset
+	said := parseNote(block.Metadata)
+	c.topics[partition] = said.topicID
+	if said.partitions > 0 && (c.partitions == 0 || said.partitions < c.partitions) {
+		c.partitions = said.partitions
+	}
 }

@@ -32,6 +32,10 @@ func TestMain(m *testing.M) {
 		runChild()
 		return
 	}
+	if os.Getenv(childProcessor) != "" {
+		runProcessor()
+		return
+	}
 	if os.Getenv(kafkaEnv) != "" {
 		goleak.VerifyTestMain(m, ofSarama())
 		return

@@ -47,6 +47,7 @@ type partition struct {
 	headers  []record.KafkaHeader // reused from record to record
 	metrics  topicMetrics
 	pending  batch
+	pace     *pace // may be nil
 
 	// What others may look at meanwhile: the next offset, and the latest instant, in
 	// nanoseconds since 1970, for which all committed before it is known to be handled.
@@ -196,6 +197,9 @@ func (p *partition) done(m *sarama.ConsumerMessage) {
 func (p *partition) settle(stop, work context.Context) error {
 	rest := p.pending // whose slices are used again
 	for len(rest.records) > 0 {
+		if !p.pace.wait(stop, rest.records[0].CommitTime) {
+			return errNotTaken
+		}
 		begin := time.Now()
 		o := outcomeOf(rest.records, p.handle.call(work, rest.records))
 		if o.handled > 0 {
@@ -226,7 +230,7 @@ func (p *partition) deal(stop, work context.Context, b *batch, o outcome) error 
 		return nil
 	}
 	switch _, rejected := errors.AsType[*rejectError](o.cause); {
-	case errors.Is(o.cause, errNotTaken):
+	case errors.Is(o.cause, errNotTaken), errors.Is(o.cause, errNotCommitted):
 		return o.cause
 	case rejected && p.rejects == nil:
 		o.cause = fmt.Errorf("%w: %w", ErrNoRejectTopic, o.cause)

@@ -16,6 +16,7 @@ import (
 // tailFlags are those of mirror tail.
 type tailFlags struct {
 	from, to string
+	speed    float64
 	count    int
 	prefix   string
 }
@@ -27,20 +28,28 @@ func (a *app) mirrorTail() *cobra.Command {
 		Short: "Print a topic's messages as they are in the mirror",
 		Long: `Print a topic's messages as they are in the mirror in Kafka, each partition in
 order: partition, offset, time, key, body. Only committed records, and nothing is
-remembered: this is no consumer group.`,
+remembered: this is no consumer group. With --speed they come as they once did, or that
+many times as fast. With --to, and the output not on the terminal, a bar there shows
+how far it is.`,
 		Example: `  notify mirror tail orders
   notify mirror tail orders --from oldest --count 10 -o jsonl
-  notify mirror tail orders --from 2026-11-29T14:00:00Z --to newest`,
+  notify mirror tail orders --from 2026-11-29T14:00:00Z --to newest
+  notify mirror tail orders --from 1h --to newest --speed 60 > hour.txt`,
 		Args: cobra.ExactArgs(1),
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.from, "from", "newest", "oldest, newest, an offset, a time such as 2026-11-29T14:00:00Z, or how long ago, such as 15m")
 	fl.StringVar(&f.to, "to", "", "end there; the same forms (default: never)")
+	fl.Float64Var(&f.speed, "speed", 0, "times the original speed, by commit times: 1 as it was, 60 an hour in a minute (default: as fast as can be read)")
 	fl.IntVar(&f.count, "count", 0, "end after so many; 0: never")
 	fl.StringVar(&f.prefix, "prefix", "notify.", "prefix of the mirror's topics in Kafka")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cfg := stream.Config{Brokers: []string{a.kafka}, Topics: args, Prefix: f.prefix}
 		now := time.Now()
+		if cmd.Flags().Changed("speed") && !(f.speed > 0) {
+			return errors.New("--speed: must be above 0")
+		}
+		cfg.Speed = f.speed
 		var err error
 		if cfg.Start, err = stream.ParsePosition(f.from, now); err != nil {
 			return fmt.Errorf("--from: %w", err)
@@ -81,7 +90,9 @@ func (a *app) tail(ctx context.Context, cfg stream.Config, count int) error {
 	if err != nil {
 		return usageError(err)
 	}
+	hide := a.showProgress(c, cfg)
 	err = c.Run(ctx)
+	hide()
 	switch {
 	case broken != nil:
 		return fmt.Errorf("writing: %w", broken)

@@ -74,6 +74,10 @@ func TestMirrorTailPrintsPartitionsInOrderAndStops(t *testing.T) {
 	if r.code != 0 || !slices.Equal(lines, want) {
 		t.Errorf("exit %d, %q, stderr %q", r.code, lines, r.err)
 	}
+	r = notify(t, "", "mirror", "tail", "t", "--kafka", kafka, "--from", "oldest", "--to", "newest", "--speed", "100")
+	if r.code != 0 || strings.Count(r.out, "\n") != 4 {
+		t.Errorf("at a speed: exit %d, %q, stderr %q", r.code, r.out, r.err)
+	}
 	r = notify(t, "", "mirror", "tail", "t", "--kafka", kafka, "--from", "1970-01-01T00:00:03Z", "--to", "newest", "-o", "jsonl")
 	r.want(t, 0, `{"id":"00000000-0000-0000-0000-000000000003","topic":"t","key":"k3","headers":{"h":"v"},"body":"body 3","born_at":"1970-01-01T00:00:03Z","partition":1,"offset":1}`+"\n")
 }
@@ -94,6 +98,7 @@ func TestMirrorTailTellsWhatIsWrong(t *testing.T) {
 	}{
 		{2, "--from", []string{"t", "--from", "yesterday"}},
 		{2, "--to", []string{"t", "--to", "tomorrow"}},
+		{2, "--speed", []string{"t", "--speed", "0"}},
 		{4, "unknown", []string{"unknown", "--from", "oldest"}},
 		{6, "notify dev", []string{"t", "--kafka", "127.0.0.1:1"}},
 	} {

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"notifymirror/stream"
+)
+
+// showProgress moves a bar on the terminal while a consumer reads to its end, and returns
+// what ends it. There is none where it would stand between the lines of the output.
+func (a *app) showProgress(c *stream.Consumer, cfg stream.Config) (hide func()) {
+	if a.quiet || cfg.End == (stream.Position{}) || !terminal(a.err) || terminal(a.out) {
+		return func() {}
+	}
+	stop := make(chan struct{})
+	var shown sync.WaitGroup
+	shown.Go(func() {
+		var bar *progressbar.ProgressBar
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-stop:
+				if bar != nil {
+					_ = bar.Finish()
+				}
+				return
+			}
+			done, all := c.Progress()
+			if all == 0 {
+				continue // not known yet, or nothing to read
+			}
+			if bar == nil {
+				bar = progressbar.NewOptions64(all, progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription("reading"),
+					progressbar.OptionEnableColorCodes(false), progressbar.OptionClearOnFinish())
+			}
+			_ = bar.Set64(done)
+		}
+	})
+	return func() { close(stop); shown.Wait() }
+}

@@ -1,0 +1,321 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"notifymirror/mirror/record"
+	"notifymirror/stream"
+)
+
+// numbering is a processor that numbers the records of each partition: it emits
+// "<number> <body>" for each, and its state is the last number.
+func numbering(name, out string, brokers []string) stream.ProcessorConfig {
+	return stream.ProcessorConfig{
+		Config: stream.Config{
+			Brokers: brokers, Topics: []string{name}, Group: name, SessionTimeout: 6 * time.Second,
+			BatchRecords: 7, BatchWait: time.Millisecond,
+		},
+		State: name + "-state",
+		Process: func(ctx context.Context, step *stream.Step, batch []stream.Record) error {
+			n, _ := strconv.Atoi(string(step.Get("n"))) // 0 at first
+			for _, r := range batch {
+				n++
+				step.Emit(out, fmt.Append(nil, r.Partition), fmt.Appendf(nil, "%d %s", n, r.Body))
+			}
+			step.Put("n", fmt.Append(nil, n))
+			return ctx.Err()
+		},
+	}
+}
+
+// processed makes the output topic of a test, and ends the state topic with it.
+func processed(t testing.TB, name string) (out string) {
+	t.Helper()
+	out = rawTopic(t)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_, err := kadm.NewClient(client(t)).DeleteTopic(ctx, name+"-state")
+		if err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
+			t.Error(err)
+		}
+	})
+	return out
+}
+
+// outputs reads the committed records of the output topic, until there are n.
+func outputs(t testing.TB, out string, n int) map[string][]string {
+	t.Helper()
+	c := client(t, kgo.ConsumeTopics(out), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	byPartition := map[string][]string{}
+	for got := 0; got < n; {
+		fetches := c.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			t.Fatalf("%d outputs of %d: %v", got, n, err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			byPartition[string(r.Key)] = append(byPartition[string(r.Key)], string(r.Value))
+			got++
+		})
+	}
+	return byPartition
+}
+
+func (r *running) process(t testing.TB, cfg stream.ProcessorConfig) {
+	t.Helper()
+	p, err := stream.NewProcessor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ctx context.Context
+	ctx, r.cancel = context.WithCancel(deadline(t))
+	r.done = make(chan error, 1)
+	go func() { r.done <- p.Run(ctx) }()
+	t.Cleanup(func() { r.cancel(); <-r.done })
+}
+
+func processor(t testing.TB, cfg stream.ProcessorConfig) *running {
+	t.Helper()
+	r := &running{}
+	r.process(t, cfg)
+	return r
+}
+
+func TestAProcessorsStateAndOutputsGoOnWhereItStopped(t *testing.T) {
+	name := topic(t, 1)
+	out := processed(t, name)
+	m := newMirror(t, name)
+	m.commit(0, "a", "b")
+	cfg := numbering(name, out, brokers())
+	r := processor(t, cfg)
+	outputs(t, out, 2)
+	r.stop(t)
+	m.abort(0, "no")
+	m.commit(0, "c")
+	r = processor(t, cfg)
+	if got := strings.Join(outputs(t, out, 3)["0"], ", "); got != "1 a, 2 b, 3 c" {
+		t.Errorf("outputs %q", got)
+	}
+	r.stop(t)
+	if got := committed(t, name, name, 0); got < 6 {
+		t.Errorf("committed %d, want at least 6", got)
+	}
+	configs, err := kadm.NewClient(client(t)).DescribeTopicConfigs(deadline(t), cfg.State)
+	if err != nil || !slices.ContainsFunc(configs[0].Configs, func(c kadm.Config) bool { return c.Key == "cleanup.policy" && *c.Value == "compact" }) {
+		t.Errorf("the state topic is not compacted; error %v", err)
+	}
+}
+
+func TestAStepThatFailsLeavesNothing(t *testing.T) {
+	name := topic(t, 1)
+	out := processed(t, name)
+	newMirror(t, name).commit(0, "a", "b", "c")
+	cfg := numbering(name, out, brokers())
+	count := cfg.Process
+	boom := errors.New("boom")
+	tries := 0
+	cfg.BatchRecords = 1
+	cfg.Process = func(ctx context.Context, step *stream.Step, batch []stream.Record) error {
+		if err := count(ctx, step, batch); err != nil {
+			return err
+		}
+		switch tries++; {
+		case tries < 3:
+			return stream.RetryAfter(time.Millisecond)
+		case string(batch[0].Body) == "b":
+			return boom
+		}
+		return nil
+	}
+	err := processor(t, cfg).wait(t)
+	he, ok := errors.AsType[*stream.HandlerError](err)
+	if !ok || he.Offset != 1 || !errors.Is(err, boom) {
+		t.Errorf("error %v", err)
+	}
+	cfg.Process = count // mended
+	r := processor(t, cfg)
+	if got := strings.Join(outputs(t, out, 3)["0"], ", "); got != "1 a, 2 b, 3 c" {
+		t.Errorf("outputs %q", got)
+	}
+	r.stop(t)
+
+	cfg.MaxState = 1 // "n" and a number have two
+	cfg.Group += "-again"
+	cfg.State += "-again"
+	if err := processor(t, cfg).wait(t); !errors.Is(err, stream.ErrStateTooLarge) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := kadm.NewClient(client(t)).DeleteTopic(deadline(t), cfg.State); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStateIsTakenOverByOtherMembers(t *testing.T) {
+	const partitions, each = 4, 60
+	name := topic(t, partitions)
+	out := processed(t, name)
+	m := newMirror(t, name)
+	send := func(from int) {
+		for p := range int32(partitions) {
+			var bodies []string
+			for i := range each {
+				bodies = append(bodies, fmt.Sprint(from+i))
+			}
+			m.commit(p, bodies...)
+		}
+	}
+	send(0)
+	cfg := numbering(name, out, brokers())
+	one := processor(t, cfg)
+	outputs(t, out, partitions*each/4)
+	two := processor(t, cfg)
+	send(each)
+	outputs(t, out, partitions*each*3/2)
+	one.stop(t)
+	expectNumbered(t, outputs(t, out, 2*partitions*each), partitions, 2*each)
+	two.stop(t)
+}
+
+func TestATopicThatGrewIsProcessedWithStateForEachPartition(t *testing.T) {
+	name := topic(t, 1)
+	out := processed(t, name)
+	newMirror(t, name).commit(0, "0", "1")
+	cfg := numbering(name, out, brokers())
+	r := processor(t, cfg)
+	outputs(t, out, 2)
+	r.stop(t)
+	kafka := record.TopicName("", name)
+	if _, err := kadm.NewClient(client(t)).CreatePartitions(deadline(t), 1, kafka); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "second partition", func() bool {
+		td, err := kadm.NewClient(client(t)).ListTopics(deadline(t), kafka)
+		return err == nil && len(td[kafka].Partitions) == 2
+	})
+	newMirror(t, name).commit(1, "0", "1")
+	r = processor(t, cfg)
+	expectNumbered(t, outputs(t, out, 4), 2, 2)
+	r.stop(t)
+}
+
+// expectNumbered wants the outputs 1 to n of each partition, each once, in order, for the
+// bodies 0 to n-1.
+func expectNumbered(t *testing.T, got map[string][]string, partitions, n int) {
+	t.Helper()
+	for p := range partitions {
+		outs := got[fmt.Sprint(p)]
+		if len(outs) != n {
+			t.Errorf("partition %d: %d outputs, want %d", p, len(outs), n)
+		}
+		for i, o := range outs {
+			if want := fmt.Sprintf("%d %d", i+1, i); o != want {
+				t.Errorf("partition %d: output %q, want %q", p, o, want)
+				break
+			}
+		}
+	}
+}
+
+func TestWhatAProcessorCannotDoIsSaidAtTheStart(t *testing.T) {
+	_, err := stream.NewProcessor(stream.ProcessorConfig{Config: stream.Config{
+		Topics: []string{"a", "b"}, ReadUncommitted: true, RejectTopic: "r", Handler: newSeen().handle,
+	}})
+	for _, field := range []string{"Brokers:", "Topics:", "Group:", "State:", "Process:", "ReadUncommitted:", "RejectTopic:", "Handler:"} {
+		if err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s is not named in %v", field, err)
+		}
+	}
+	name := topic(t, 1)
+	cfg := numbering(name, "nowhere", brokers())
+	cfg.State = rawTopic(t)
+	if err := processor(t, cfg).wait(t); err == nil || !strings.Contains(err.Error(), "cleanup.policy") {
+		t.Errorf("a state topic that is not compacted: error %v", err)
+	}
+}
+
+const (
+	childProcessor = "NOTIFY_STREAM_CHILD_PROCESSOR"
+	childOut       = "NOTIFY_STREAM_CHILD_OUT"
+)
+
+// runProcessor is a member that the test kills.
+func runProcessor() {
+	cfg := numbering(os.Getenv(childProcessor), os.Getenv(childOut), []string{os.Getenv(kafkaEnv)})
+	cfg.Client = func(sc *sarama.Config) { sc.Consumer.Group.InstanceId = "child" } // takes the killed one's place at once
+	p, err := stream.NewProcessor(cfg)
+	if err == nil {
+		err = p.Run(context.Background())
+	}
+	fmt.Println("error", err)
+}
+
+// An aggregate topic never double-counts, whenever the processor dies.
+func TestKilledProcessorsCountEachRecordOnce(t *testing.T) {
+	const partitions, each, kills = 2, 1500, 3
+	name := topic(t, partitions)
+	out := processed(t, name)
+	m := newMirror(t, name)
+	for p := range int32(partitions) {
+		var bodies []string
+		for i := range each {
+			bodies = append(bodies, fmt.Sprint(i))
+		}
+		m.commit(p, bodies...)
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	start := func() *exec.Cmd {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), childProcessor+"="+name, childOut+"="+out)
+		cmd.Stderr = os.Stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }) // it was killed
+		return cmd
+	}
+	at := 0
+	for range kills {
+		child := start()
+		at += 1 + random.IntN(partitions*each/kills)
+		outputs(t, out, at)
+		pause := time.NewTimer(time.Duration(random.IntN(20_000)) * time.Microsecond) // anywhere in a transaction
+		<-pause.C
+		if err := child.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := numbering(name, out, brokers())
+	cfg.Client = func(sc *sarama.Config) { sc.Consumer.Group.InstanceId = "child" }
+	r := processor(t, cfg)
+	expectNumbered(t, outputs(t, out, partitions*each), partitions, each)
+	r.stop(t)
+	// Nothing is left behind what was expected.
+	ends, err := kadm.NewClient(client(t)).ListCommittedOffsets(deadline(t), record.TopicName("", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p := range int32(partitions) {
+		if end, _ := ends.Lookup(record.TopicName("", name), p); committed(t, name, name, p) < end.Offset-1 {
+			t.Errorf("partition %d: committed %d of %d", p, committed(t, name, name, p), end.Offset)
+		}
+	}
+}
