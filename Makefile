@@ -41,7 +41,7 @@ test: check database browser build ## Check the code, and run all tests on a pri
 	@NOTIFY_TEST_PROGRAMS=$(CURDIR)/bin go test -count=1 -timeout 30m -p 1 ./e2e/... | $(QUIET)
 
 .PHONY: test-engines
-test-engines: go browser build ## Run the same tests on real MySQL and on Apache Kafka (downloads 300 MB once).
+test-engines: go browser kcat build ## Run the same tests on real MySQL and on Apache Kafka (downloads 300 MB once).
 	@mysql=$$(deploy/install/mysql.sh); kafka=$$(deploy/install/kafka.sh); \
 	echo "tests on $$($$mysql --no-defaults --version | sed 's/.* Ver /MySQL /; s/ for .*//') and Apache $$(basename $$kafka)"; \
 	go build -o bin/ ./e2e/engines/withkafka; \
@@ -97,6 +97,10 @@ database:
 .PHONY: browser
 browser:
 	@deploy/install/packages.sh chromium=chromium
+
+.PHONY: kcat
+kcat:
+	@deploy/install/packages.sh kcat=kcat
 
 .PHONY: protoc
 protoc:

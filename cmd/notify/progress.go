@@ -21,14 +21,11 @@ func (a *app) showProgress(c *stream.Consumer, cfg stream.Config) (hide func()) 
 		var bar *progressbar.ProgressBar
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
-		for {
+		for ended := false; !ended; {
 			select {
 			case <-tick.C:
 			case <-stop:
-				if bar != nil {
-					_ = bar.Finish()
-				}
-				return
+				ended = true
 			}
 			done, all := c.Progress()
 			if all == 0 {
@@ -39,6 +36,9 @@ func (a *app) showProgress(c *stream.Consumer, cfg stream.Config) (hide func()) 
 					progressbar.OptionEnableColorCodes(false), progressbar.OptionClearOnFinish())
 			}
 			_ = bar.Set64(done)
+		}
+		if bar != nil {
+			_ = bar.Finish()
 		}
 	})
 	return func() { close(stop); shown.Wait() }

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Prints the directory with the jars of an Apache Kafka broker, and fetches them with Maven
+# Prints the directory with the jars of an Apache Kafka broker and its tools, and fetches them with Maven
 # first if they are not cached. The version is that of kafka/pom.xml.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${NOTIFY_CACHE:-$HOME/.cache/notify-mirror}
 version=$(sed -n 's:.*<kafka.version>\(.*\)</kafka.version>.*:\1:p' "$here/kafka/pom.xml")
-jars=$cache/kafka-$version
+jars=$cache/kafka-$version-tools
 
 say() { printf '%s\n' "$*" >&2; }
 

@@ -24,6 +24,12 @@ func Command(t testing.TB, name string, args ...string) Result {
 	return run(t, program(t, name), args...)
 }
 
+// System runs a program that is installed on the machine until it ends.
+func System(t testing.TB, name string, args ...string) Result {
+	t.Helper()
+	return run(t, name, args...)
+}
+
 // Shell runs a line as a person would who has pasted it into a terminal.
 func Shell(t testing.TB, line string) Result {
 	t.Helper()
