@@ -148,13 +148,20 @@ func (l *kafkaLog) makeCompacted(topic string, partitions int) error {
 			return err
 		}
 	}
-	entries, err := admin.DescribeConfig(sarama.ConfigResource{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{cleanupPolicy}})
+	results, err := admin.DescribeConfigs([]*sarama.ConfigResource{
+		{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{cleanupPolicy}},
+	}, sarama.DescribeConfigsOptions{})
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		if e.Name == cleanupPolicy && e.Value != compact {
-			return fmt.Errorf("%s is %s: set it to %s", cleanupPolicy, e.Value, compact)
+	for _, r := range results {
+		if err := kafkaError(r.ErrorCode); err != nil {
+			return fmt.Errorf("its configuration: %w", err)
+		}
+		for _, e := range r.Configs {
+			if e.Name == cleanupPolicy && e.Value != compact {
+				return fmt.Errorf("%s is %s: set it to %s", cleanupPolicy, e.Value, compact)
+			}
 		}
 	}
 	return nil
