@@ -3,6 +3,7 @@ package canal
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -36,13 +37,16 @@ import (
 // A group that is not followed to its end did not happen: a GTID before the end, and a
 // FORMAT_DESCRIPTION (the server had crashed there), void what was collected.
 
-// An event is one event of the stream; body is without header and checksum.
+// An event is one event of the stream; body is without header and checksum. Of a large
+// event it is empty, or the beginning, and rest reads on.
 type event struct {
 	typ    replication.EventType
 	flags  uint16
 	when   uint32 // seconds since 1970 by the server's clock
 	server uint32 // server id of the origin
 	body   []byte
+	rest   io.Reader
+	size   int64 // of a large event, body and rest
 }
 
 // A txn is a whole transaction, as assembled.
@@ -122,6 +126,11 @@ func (a *assembler) place() string {
 }
 
 func (a *assembler) step(e event) (*txn, error) {
+	if e.rest != nil {
+		if err := a.lead(&e); err != nil {
+			return nil, err
+		}
+	}
 	switch e.typ {
 	case replication.GTID_EVENT, replication.GTID_TAGGED_LOG_EVENT, replication.MARIADB_GTID_EVENT:
 		return nil, a.begin(e)

@@ -38,8 +38,9 @@ type Config struct {
 	// binlog_row_image=MINIMAL an image lacks the columns that the INSERT does not name.
 	Columns []string
 
-	// MemoryBytes bounds the row events that are read and not yet taken, one event more
-	// at most: 64 MiB. It must be at least twice SpoolAbove.
+	// MemoryBytes bounds the row events that are read and not yet taken, one event of up to
+	// a megabyte more at most: 64 MiB. It must be at least twice SpoolAbove. A row of a
+	// watched table above it, or a statement's text, is refused (ErrTooLarge).
 	MemoryBytes int64
 	// SpoolDir is where transactions above SpoolAbove go: os.TempDir().
 	SpoolDir string

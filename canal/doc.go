@@ -14,6 +14,8 @@
 //	tailer.go    connect, hand out, connect again           (the loop)
 //	stream.go    one connection: go-mysql's goroutine, memory budget, queue
 //	wire.go      its network connection: deadlines, and an end in bounded time
+//	frames.go    large events taken off that connection, as streams
+//	large.go     what of them is kept, and how
 //	assemble.go  events -> transactions, with the grammar of the stream
 //	rows.go      which row events are kept
 //	event.go     GTID, Query and compressed-transaction events
@@ -44,6 +46,12 @@
 // above SpoolAbove goes to a file. Reading stops when the budget is used up, and the server
 // waits for as long as its net_write_timeout, which is raised for our session; after that
 // the connection is made anew.
+//
+// An event of a megabyte or more is never held whole on its way: rows of others are passed
+// over, ours go to memory within the budget or to the file, and a compressed transaction is
+// unpacked as it comes. Only when the caller asks for a row must it be in memory, so one of
+// ours may not be above MemoryBytes (ErrTooLarge); nor may a statement's text, and zstd may
+// not look back further than 32 MiB.
 //
 // # Not obvious
 //
@@ -77,8 +85,8 @@
 //     text tells. A deleted file has a number of its own there, 29.
 //   - Error 1045 while registering, after an ordinary login succeeded, is the missing
 //     REPLICATION SLAVE, not the password.
-//   - The server strips checksums because go-mysql asks it to; the wire is protected by TLS or
-//     TCP only, the file by the server's own check.
+//   - go-mysql asks for events without checksums, and the servers send them as they stand in
+//     the file all the same. It verifies them, and what it does not see is verified here.
 //   - go-mysql's Close connects once more to KILL its old connection, which can hang; the
 //     dialer is ours and refuses.
 package canal

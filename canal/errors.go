@@ -44,6 +44,8 @@ var (
 	ErrUnknownEvent = errors.New("unknown binlog event")
 	// ErrCorrupt: an event could not be decoded, also after reconnecting.
 	ErrCorrupt = errors.New("binlog event not decodable")
+	// ErrTooLarge: an event needs more memory than it may.
+	ErrTooLarge = errors.New("binlog event too large")
 	// ErrSpool: the spool file could not be written, or reached its limit.
 	ErrSpool = errors.New("spool file")
 )

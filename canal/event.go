@@ -1,8 +1,7 @@
 package canal
 
 import (
-	"bytes"
-	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math/bits"
@@ -169,11 +168,11 @@ func (a *assembler) payload(e event) (*txn, error) {
 	if s.short {
 		return nil, errShort
 	}
-	var in io.Reader = bytes.NewReader(s.b)
+	in := e.behind(s.b)
 	switch compression {
 	case replication.NONE:
 	case replication.ZSTD:
-		z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1))
+		z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
@@ -185,6 +184,10 @@ func (a *assembler) payload(e event) (*txn, error) {
 	return a.inner(in)
 }
 
+// maxWindow bounds how far back zstd may look, and so the memory that it needs: level 20 of
+// MySQL, where 3 is usual.
+const maxWindow = 32 << 20
+
 // inner assembles the events of a compressed transaction, which have no checksums.
 func (a *assembler) inner(in io.Reader) (done *txn, err error) {
 	var head [replication.EventHeaderSize]byte
@@ -195,17 +198,17 @@ func (a *assembler) inner(in io.Reader) (done *txn, err error) {
 		if err != nil {
 			return nil, a.innerError(done, err)
 		}
-		size := binary.LittleEndian.Uint32(head[9:])
-		e := event{
-			typ: replication.EventType(head[4]), flags: binary.LittleEndian.Uint16(head[17:]),
-			when: binary.LittleEndian.Uint32(head[:]), server: binary.LittleEndian.Uint32(head[5:]),
-		}
-		if size < replication.EventHeaderSize || size > maxEvent || done != nil {
+		e := eventHead(head[:])
+		if e.size < replication.EventHeaderSize || e.size > maxEvent || done != nil {
 			return nil, a.innerError(done, errShort)
 		}
-		e.body = make([]byte, size-replication.EventHeaderSize)
-		if _, err = io.ReadFull(in, e.body); err != nil {
-			return nil, a.innerError(done, err)
+		e.size -= replication.EventHeaderSize
+		rest := &io.LimitedReader{R: in, N: e.size}
+		if e.rest = rest; e.size < largeEvent {
+			e.rest, e.body = nil, make([]byte, e.size)
+			if _, err = io.ReadFull(rest, e.body); err != nil {
+				return nil, a.innerError(done, err)
+			}
 		}
 		switch e.typ {
 		case replication.TRANSACTION_PAYLOAD_EVENT, replication.GTID_EVENT, replication.GTID_TAGGED_LOG_EVENT,
@@ -215,12 +218,24 @@ func (a *assembler) inner(in io.Reader) (done *txn, err error) {
 		if done, err = a.step(e); err != nil {
 			return nil, err
 		}
+		if _, err = io.Copy(io.Discard, rest); err == nil && rest.N > 0 {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return nil, a.innerError(done, err)
+		}
 	}
 }
 
 func (a *assembler) innerError(done *txn, err error) error {
 	if done != nil && done.rows != nil {
 		done.rows.release()
+	}
+	if errors.Is(err, zstd.ErrWindowSizeExceeded) {
+		return &StopError{
+			Reason: ErrTooLarge, What: fmt.Sprintf("a transaction is compressed with a window above %d bytes", maxWindow),
+			Mend: "set binlog_transaction_compression_level_zstd to 20 or less, in the session that set it and globally; " + acceptGap,
+		}
 	}
 	return fmt.Errorf("%w: compressed transaction: %w", ErrCorrupt, err)
 }

@@ -164,7 +164,7 @@ func scripted(f Flavor, memory int64) *player {
 	p := &player{}
 	w := watch{schema: "shop", table: func(name string) bool { return name == "message_00" }}
 	p.assembler = newAssembler(f, w, bufferLimits{
-		memory: memory, disk: 1 << 30, spilling: func() {},
+		memory: memory, disk: 1 << 30, event: 8 << 20, spilling: func() {},
 		take: func(n int64) (int64, error) { p.held += n; return n, nil }, give: func(n int64) { p.held -= n },
 	})
 	return p

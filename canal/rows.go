@@ -58,6 +58,17 @@ func (a *assembler) inserts(e event) error {
 	if def, err = a.image(&r, def); err != nil {
 		return err
 	}
+	if a.open.rows == nil {
+		a.open.rows = &rowBuffer{limits: a.limits}
+	}
+	switch s, err := r.stretch(&e); {
+	case err != nil:
+		return err
+	case s != nil && s.length > a.limits.event:
+		return tooLarge(fmt.Sprintf("rows of %d bytes for table %s.%s", s.length, def.Schema, def.Name), a.limits.event)
+	case s != nil:
+		return a.open.rows.addFrom(def, s)
+	}
 	if e.typ == replication.MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1 {
 		if r.rows, err = inflate(r.rows); err != nil {
 			return err
@@ -65,9 +76,6 @@ func (a *assembler) inserts(e event) error {
 	}
 	if len(r.rows) == 0 {
 		return nil
-	}
-	if a.open.rows == nil {
-		a.open.rows = &rowBuffer{limits: a.limits}
 	}
 	return a.open.rows.add(def, r.rows)
 }

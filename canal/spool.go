@@ -42,6 +42,7 @@ type bufferLimits struct {
 	dir    string
 	memory int64 // above it rows go to a file
 	disk   int64 // above it the transaction is refused
+	event  int64 // above it an event that must be in memory at once is refused
 	// take waits for a share of the memory budget and returns how much it got: all that
 	// was asked for, or what can ever be had. give returns it.
 	take     func(bytes int64) (int64, error)
@@ -51,18 +52,10 @@ type bufferLimits struct {
 
 // add keeps rows of one event; it holds on to the slice.
 func (b *rowBuffer) add(def *tableDef, rows []byte) error {
-	if b.size+chunkHeader+int64(len(rows)) > b.limits.disk {
-		return &StopError{
-			Reason: ErrSpool, What: fmt.Sprintf("a transaction's rows are above the limit of %d bytes", b.limits.disk),
-			Mend: "raise the tailer's spool limit and start again",
-		}
+	if err := b.room(int64(len(rows))); err != nil {
+		return err
 	}
 	c := chunk{def: b.number(def), rows: rows}
-	if b.file == nil && b.size+chunkHeader+int64(len(rows)) > b.limits.memory {
-		if err := b.spill(); err != nil {
-			return spoolError(err)
-		}
-	}
 	if b.file != nil {
 		if err := b.write(c); err != nil {
 			return spoolError(err)
@@ -70,14 +63,75 @@ func (b *rowBuffer) add(def *tableDef, rows []byte) error {
 		b.size += chunkHeader + int64(len(rows))
 		return nil
 	}
-	var err error
-	if c.held, err = b.limits.take(chunkHeader + int64(cap(rows))); err != nil {
+	if err := b.hold(&c, int64(cap(rows))); err != nil {
 		return err
 	}
+	b.keep(c)
+	return nil
+}
+
+// addFrom is add for rows that are still to be read, which need not all be in memory.
+func (b *rowBuffer) addFrom(def *tableDef, s *stretch) error {
+	if err := b.room(s.length); err != nil {
+		return err
+	}
+	c := chunk{def: b.number(def)}
+	if b.file != nil {
+		err := b.writeHeader(c.def, s.length)
+		if err == nil {
+			_, err = io.CopyN(b.out, s, s.length)
+		}
+		switch {
+		case s.err != nil:
+			return fmt.Errorf("%w: %w", ErrCorrupt, s.err)
+		case errors.Is(err, io.EOF):
+			return errShort
+		case err != nil:
+			return spoolError(err)
+		}
+		b.size += chunkHeader + s.length
+		return nil
+	}
+	if err := b.hold(&c, s.length); err != nil {
+		return err
+	}
+	c.rows = make([]byte, s.length)
+	if _, err := io.ReadFull(s, c.rows); err != nil {
+		b.limits.give(c.held)
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	b.keep(c)
+	return nil
+}
+
+// room begins the file when n more bytes are too many for memory.
+func (b *rowBuffer) room(n int64) error {
+	if b.size+chunkHeader+n > b.limits.disk {
+		return &StopError{
+			Reason: ErrSpool, What: fmt.Sprintf("a transaction's rows are above the limit of %d bytes", b.limits.disk),
+			Mend: "raise the tailer's spool limit and start again",
+		}
+	}
+	if b.file != nil || b.size+chunkHeader+n <= b.limits.memory {
+		return nil
+	}
+	if err := b.spill(); err != nil {
+		return spoolError(err)
+	}
+	return nil
+}
+
+// hold takes a share of the memory budget for a chunk of n bytes.
+func (b *rowBuffer) hold(c *chunk, n int64) (err error) {
+	c.held, err = b.limits.take(chunkHeader + n)
+	return err
+}
+
+// keep keeps a chunk in memory.
+func (b *rowBuffer) keep(c chunk) {
 	b.held += c.held
 	b.chunks = append(b.chunks, c)
-	b.size += chunkHeader + int64(len(rows))
-	return nil
+	b.size += chunkHeader + int64(len(c.rows))
 }
 
 func (b *rowBuffer) number(def *tableDef) int {
@@ -113,13 +167,18 @@ func (b *rowBuffer) spill() error {
 }
 
 func (b *rowBuffer) write(c chunk) error {
-	var h [chunkHeader]byte
-	binary.LittleEndian.PutUint32(h[:], uint32(c.def))
-	binary.LittleEndian.PutUint32(h[4:], uint32(len(c.rows)))
-	if _, err := b.out.Write(h[:]); err != nil {
+	if err := b.writeHeader(c.def, int64(len(c.rows))); err != nil {
 		return err
 	}
 	_, err := b.out.Write(c.rows)
+	return err
+}
+
+func (b *rowBuffer) writeHeader(def int, rows int64) error {
+	var h [chunkHeader]byte
+	binary.LittleEndian.PutUint32(h[:], uint32(def))
+	binary.LittleEndian.PutUint32(h[4:], uint32(rows))
+	_, err := b.out.Write(h[:])
 	return err
 }
 

@@ -54,7 +54,10 @@ func openStream(ctx context.Context, c *Config, f Flavor, from *gtidSet, fold bo
 		SynchronousEventHandler: s.sink,
 		Logger:                  slog.New(slog.DiscardHandler),
 		Dialer:                  s.wire.dialer(ctx),
-		Option:                  sessionSettings,
+		Option: func(c *client.Conn) error {
+			s.sink.frames.install(c)
+			return sessionSettings(c)
+		},
 	}
 	if cfg.ServerID == 0 {
 		cfg.ServerID = 1<<31 + rand.Uint32N(1<<31-1)
@@ -150,6 +153,7 @@ type sink struct {
 	assembler *assembler
 	stream    *stream
 	stats     *stats
+	frames    *frames
 	err       error // what ended it; read after the stream's end
 }
 
@@ -157,7 +161,7 @@ func newSink(ctx context.Context, c *Config, f Flavor, fold bool, s *stream, st 
 	budget := semaphore.NewWeighted(c.MemoryBytes)
 	most := c.MemoryBytes - c.SpoolAbove // so that an open transaction can always finish
 	limits := bufferLimits{
-		dir: c.SpoolDir, memory: c.SpoolAbove, disk: c.SpoolLimit,
+		dir: c.SpoolDir, memory: c.SpoolAbove, disk: c.SpoolLimit, event: c.MemoryBytes,
 		take: func(n int64) (int64, error) {
 			n = min(n, most)
 			if err := budget.Acquire(ctx, n); err != nil {
@@ -173,19 +177,18 @@ func newSink(ctx context.Context, c *Config, f Flavor, fold bool, s *stream, st 
 		spilling: func() { st.spooled.Add(1) },
 	}
 	w := watch{schema: c.Schema, table: c.Watch, columns: c.Columns, fold: fold}
-	return &sink{ctx: ctx, assembler: newAssembler(f, w, limits), stream: s, stats: st}
+	k := &sink{ctx: ctx, assembler: newAssembler(f, w, limits), stream: s, stats: st}
+	k.frames = &frames{large: k.handleLarge}
+	return k
 }
 
 // HandleEvent is called for each event in order. What it returns ends the stream.
 func (k *sink) HandleEvent(e *replication.BinlogEvent) error {
-	k.err = k.handle(e)
-	return k.err
-}
-
-func (k *sink) handle(e *replication.BinlogEvent) error {
 	k.stats.lastEvent.Store(time.Now().UnixNano())
 	ev := event{typ: e.Header.EventType, flags: e.Header.Flags, when: e.Header.Timestamp, server: e.Header.ServerID}
 	switch b := e.Event.(type) {
+	case *replication.FormatDescriptionEvent:
+		k.frames.checksums = b.ChecksumAlgorithm == replication.BINLOG_CHECKSUM_ALG_CRC32
 	case *replication.GenericEvent:
 		ev.body = b.Data
 		k.begun()
@@ -196,19 +199,37 @@ func (k *sink) handle(e *replication.BinlogEvent) error {
 		return nil
 	}
 	t, err := k.assembler.push(ev)
+	k.err = k.queue(t, err)
+	return k.err
+}
+
+// handleLarge is HandleEvent for an event that go-mysql does not see.
+func (k *sink) handleLarge(e event, end func(error) error) error {
+	k.stats.lastEvent.Store(time.Now().UnixNano())
+	k.begun()
+	t, err := k.assembler.push(e)
+	k.err = k.queue(t, end(err))
+	return k.err
+}
+
+// queue passes a transaction on, if there is one and nothing went wrong.
+func (k *sink) queue(t *txn, err error) error {
 	k.countVoids()
-	if err != nil || t == nil {
+	if t == nil {
 		return err
 	}
-	select {
-	case k.stream.items <- item{t}:
-		return nil
-	case <-k.ctx.Done():
-		if t.rows != nil {
-			t.rows.release()
+	if err == nil {
+		select {
+		case k.stream.items <- item{t}:
+			return nil
+		case <-k.ctx.Done():
+			err = k.ctx.Err()
 		}
-		return k.ctx.Err()
 	}
+	if t.rows != nil {
+		t.rows.release()
+	}
+	return err
 }
 
 func (k *sink) countVoids() {

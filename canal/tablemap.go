@@ -346,18 +346,27 @@ const maxInflated = 1 << 30
 // inflate undoes MariaDB's event compression: 1 byte with the width of the length in its
 // low three bits, that many bytes of length (big-endian), then zlib data.
 func inflate(b []byte) ([]byte, error) {
-	if len(b) == 0 || len(b) < 1+int(b[0]&7) {
-		return nil, errShort
-	}
-	var wide [8]byte
-	n := int(b[0] & 7)
-	copy(wide[8-n:], b[1:1+n])
-	if binary.BigEndian.Uint64(wide[:]) > maxInflated {
-		return nil, fmt.Errorf("%w: compressed rows of more than %d bytes", ErrCorrupt, maxInflated)
+	if _, _, err := inflated(b); err != nil {
+		return nil, err
 	}
 	out, err := mysql.DecompressMariadbData(b)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	return out, nil
+}
+
+// inflated is how long compressed data will be, and where they begin.
+func inflated(b []byte) (length int64, data []byte, err error) {
+	if len(b) == 0 || len(b) < 1+int(b[0]&7) {
+		return 0, nil, errShort
+	}
+	var wide [8]byte
+	n := int(b[0] & 7)
+	copy(wide[8-n:], b[1:1+n])
+	size := binary.BigEndian.Uint64(wide[:])
+	if size > maxInflated {
+		return 0, nil, fmt.Errorf("%w: compressed data of more than %d bytes", ErrCorrupt, maxInflated)
+	}
+	return int64(size), b[1+n:], nil
 }

@@ -25,8 +25,8 @@ type chunk struct {
 	// number and instant are what lag.settled wants when the chunk is in Kafka.
 	number  uint64
 	instant time.Time
-	// memory is what the chunk holds of the memory budget.
-	memory int64
+	// memory is what the chunk needs of the memory budget, and held what it has of it.
+	memory, held int64
 }
 
 // item is a record on its way through sarama. Its addresses must not change once sent.
@@ -69,14 +69,17 @@ func (c *chunk) add(rec record.Record, size int, t *topic, partition int32, born
 
 // copy keeps b in the chunk's memory. Bytes kept earlier do not move.
 func (c *chunk) copy(b []byte) []byte {
-	const least, most = 4 << 10, 4 << 20
+	const least = 4 << 10
 	if len(b) > cap(c.bytes)-len(c.bytes) {
-		c.bytes = make([]byte, 0, max(len(b), min(most, max(least, 2*cap(c.bytes)))))
+		c.bytes = make([]byte, 0, max(len(b), min(mostKept, max(least, 2*cap(c.bytes)))))
 	}
 	n := len(c.bytes)
 	c.bytes = append(c.bytes, b...)
 	return c.bytes[n:len(c.bytes):len(c.bytes)]
 }
+
+// mostKept is the most bytes that a chunk keeps for its next use.
+const mostKept = 4 << 20
 
 // chunks are used again once nothing of them is on its way.
 type chunkPool struct{ pool sync.Pool }
@@ -91,6 +94,9 @@ func (p *chunkPool) get() *chunk {
 func (p *chunkPool) put(c *chunk) {
 	shards := c.at.Shards[:0]
 	clear(c.items)
+	if cap(c.bytes) > mostKept {
+		c.bytes = nil
+	}
 	*c = chunk{items: c.items[:0], headers: c.headers[:0], bytes: c.bytes[:0], fresh: c.fresh[:0]}
 	c.at.Shards = shards
 	p.pool.Put(c)

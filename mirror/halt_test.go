@@ -304,6 +304,7 @@ func TestFaultsOfTheBinlogHaltWithTheirOwnText(t *testing.T) {
 		{canal.ErrPastEnd, ErrPastEnd, ReasonPastEnd},
 		{canal.ErrAheadOfServer, ErrCheckpointAhead, ReasonAhead},
 		{canal.ErrPartialRow, ErrRow, ReasonRow},
+		{canal.ErrTooLarge, ErrTooLarge, ReasonTooLarge},
 		{canal.ErrTextDML, ErrStream, ReasonUnknownEvent},
 		{canal.ErrGrant, ErrConfig, ReasonConfig},
 	} {

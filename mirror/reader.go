@@ -150,13 +150,19 @@ func (r *reader) copy(ctx context.Context, t txn, m message, s stamp, copied uin
 			return tooLarge(m, topic, size, r.config.Kafka.Brokers)
 		}
 	}
-	if !r.batch.fits(1, size, topic.limit) {
+	large := size >= largeRecord
+	if !r.batch.fits(1, size, topic.limit) || large && r.batch.n > 0 {
 		r.at.OpenGTID, r.at.OpenCopied = t.gtid, copied
 		if err := r.hand(ctx, t.commitTime); err != nil {
 			return err
 		}
 	}
 	c := r.current()
+	if large { // wait for its memory before it is taken
+		if err := r.reserve(ctx, c, int64(size)+itemMemory); err != nil {
+			return err
+		}
+	}
 	if fresh {
 		c.fresh = append(c.fresh, topic.topicRecord)
 	}
@@ -182,11 +188,10 @@ func (r *reader) hand(ctx context.Context, instant time.Time) error {
 	c.at = r.at
 	c.at.Shards = r.order.positions(shards[:0])
 	c.number, c.instant = r.lag.number(), latest(instant, c.items)
-	c.memory = min(c.memory, int64(r.config.Memory))
-	if err := r.memory.Acquire(ctx, c.memory); err != nil {
+	if err := r.reserve(ctx, c, c.memory); err != nil {
 		return err
 	}
-	r.metrics.buffered.Add(float64(c.memory))
+	r.metrics.buffered.Add(float64(c.held))
 	r.handed = time.Now()
 	select {
 	case r.out <- c:
@@ -194,6 +199,22 @@ func (r *reader) hand(ctx context.Context, instant time.Time) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// largeRecord is the size from which a record begins a chunk.
+const largeRecord = 1 << 20
+
+// reserve gives a chunk so much of the memory budget, or all of that.
+func (r *reader) reserve(ctx context.Context, c *chunk, bytes int64) error {
+	more := min(bytes, int64(r.config.Memory)) - c.held
+	if more <= 0 {
+		return nil
+	}
+	if err := r.memory.Acquire(ctx, more); err != nil {
+		return err
+	}
+	c.held += more
+	return nil
 }
 
 // latest is the later of a commit time, which on MariaDB is cut to whole seconds, and the

@@ -260,6 +260,7 @@ func sourceError(err error, first bool) error {
 		{canal.ErrServerIDTaken, ReasonConfig, ErrConfig},
 		{canal.ErrSettings, ReasonConfig, ErrConfig},
 		{canal.ErrSpool, ReasonConfig, ErrConfig},
+		{canal.ErrTooLarge, ReasonTooLarge, ErrTooLarge},
 	} {
 		if errors.Is(stop.Reason, known.reason) {
 			return haltOf(known.halt, known.sentinel, stop, first)

@@ -238,7 +238,7 @@ func (w *writer) finish(ctx context.Context) error {
 
 // release gives a chunk's memory back.
 func (w *writer) release(c *chunk) {
-	w.memory.Release(c.memory)
-	w.metrics.buffered.Sub(float64(c.memory))
+	w.memory.Release(c.held)
+	w.metrics.buffered.Sub(float64(c.held))
 	w.pool.put(c)
 }

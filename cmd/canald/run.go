@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -31,6 +32,7 @@ func run(ctx context.Context, flags daemon.Flags) error {
 		return err
 	}
 	build := daemon.ReadBuild()
+	limitMemory(len(c.Mirror.Stores))
 	logger := daemon.NewLogger(os.Stderr, c.Level(flags.LogLevel))
 	registry := daemon.NewRegistry(build)
 	ops, err := daemon.ListenOps(c.OpsListen, registry, logger)
@@ -53,6 +55,16 @@ func run(ctx context.Context, flags daemon.Flags) error {
 			return daemon.Agent{Run: all.run, Components: all.components(), Status: func() any { return all.status() }}, nil
 		},
 	})
+}
+
+// limitMemory makes the collector work harder before canald is larger than it need be: large
+// messages go through several buffers, and without it each could be there twice. Whoever sets
+// GOMEMLIMIT knows better.
+func limitMemory(stores int) {
+	const base, each = 64 << 20, 128 << 20
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(int64(base + each*stores))
+	}
 }
 
 // checkSurroundings refuses to start where Kafka is not there, where a large transaction

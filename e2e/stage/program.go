@@ -154,6 +154,21 @@ func (p *Program) Ready() error {
 // Ended tells whether the program has ended, or was never started.
 func (p *Program) Ended() bool { return p.proc == nil || p.proc.Ended() }
 
+// Peak is the most bytes that the program ever had resident.
+func (p *Program) Peak() int {
+	p.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.proc.PID()))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "VmHWM:")
+	var kilobytes int
+	if _, err := fmt.Sscanf(rest, "%d kB", &kilobytes); err != nil {
+		p.t.Fatalf("%s: peak of %q: %v", p.ID, text, err)
+	}
+	return kilobytes << 10
+}
+
 // Kill is kill -9; it returns when the program is gone.
 func (p *Program) Kill() { p.proc.Kill() }
 
