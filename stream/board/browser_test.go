@@ -28,7 +28,11 @@ type chromium struct {
 
 func browser(t *testing.T) chromium {
 	t.Helper()
-	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.UserDataDir(t.TempDir()))
+	profile, err := os.MkdirTemp("", "board-chromium-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.UserDataDir(profile))
 	for _, flag := range []string{"no-sandbox", "disable-gpu", "disable-quic", "disable-component-update"} {
 		opts = append(opts, chromedp.Flag(flag, true))
 	}
@@ -41,6 +45,9 @@ func browser(t *testing.T) chromium {
 		}
 		stopAll()
 		stop()
+		if err := os.RemoveAll(profile); err != nil { // a last process may still write
+			t.Log(err)
+		}
 	})
 	c := chromium{t, ctx}
 	c.do(chromedp.Navigate("about:blank"))

@@ -123,7 +123,12 @@ func TestASlowPageGetsTheLatestFrameAndHoldsNobodyUp(t *testing.T) {
 			t.Errorf("%d viewers before the limit", n)
 		}
 		time.Sleep(2 * time.Millisecond)
-		<-slowGone
+		synctest.Wait()
+		select {
+		case <-slowGone:
+		default:
+			t.Error("the slow page is still waited for")
+		}
 		if n := testutil.ToFloat64(s.metrics.cut.WithLabelValues("b")); n != 1 || l.viewers.Load() != 1 {
 			t.Errorf("%v cut off, %d viewers left", n, l.viewers.Load())
 		}

@@ -98,14 +98,14 @@ func TestARestartShowsNoDip(t *testing.T) {
 	}
 	l.write(batch...)
 	s := serve(t, "", cfg)
-	address := strings.TrimPrefix(s.url, "http://")
+	url, address := s.url, strings.TrimPrefix(s.url, "http://")
 	var highest, dips atomic.Int64
 	watching, stopWatching := context.WithCancel(t.Context())
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
 		for watching.Err() == nil {
-			eventsOnce(watching, s.url, "b", func(f seen) bool {
+			eventsOnce(watching, url, "b", func(f seen) bool {
 				if f.State == "live" && f.Count < highest.Load() {
 					dips.Add(1)
 				}

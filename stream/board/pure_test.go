@@ -389,6 +389,12 @@ func TestMirrorStatesAreJoined(t *testing.T) {
 		t.Errorf("%v", silent)
 	}
 	groups := joinGroups([]groupState{{Group: "g", Waiting: 1, Down: true}, {Group: "f"}, {Group: "g", Waiting: 2, InFlight: 3, More: true}})
+	if old := groupsAfter(groups, nil, true); len(old) != 2 || !old[1].Old || old[1].Waiting != 3 || groups[1].Old {
+		t.Errorf("%+v", old)
+	}
+	if again := groupsAfter(groups, groups[:1], false); len(again) != 1 || again[0].Old {
+		t.Errorf("%+v", again)
+	}
 	if len(groups) != 2 || groups[1].Waiting != 3 || groups[1].InFlight != 3 || !groups[1].More || !groups[1].Down {
 		t.Errorf("%+v", groups)
 	}

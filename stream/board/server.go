@@ -146,7 +146,8 @@ func (s *Server) truth(w http.ResponseWriter, r *http.Request, l *live) {
 	_ = json.NewEncoder(w).Encode(truth) // whoever asked is gone
 }
 
-// Run serves on a listener, which it closes, until ctx ends.
+// Run serves Handler, or what the program has put around it, on a listener, which it closes,
+// until ctx ends.
 func (s *Server) Run(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	g, ctx := errgroup.WithContext(ctx)
 	server := &http.Server{

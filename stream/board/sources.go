@@ -42,6 +42,8 @@ type groupState struct {
 	// More: the brokers stopped counting.
 	More bool `json:"more,omitempty"`
 	Down bool `json:"down,omitempty"`
+	// Old: a broker did not answer the last time, so this is from before.
+	Old bool `json:"old,omitempty"`
 
 	topics []string
 }
@@ -84,13 +86,14 @@ func (s *sources) ask(ctx context.Context) {
 	brokers := make([][]groupState, len(s.cfg.Notifyd))
 	var all errgroup.Group
 	for i, address := range s.cfg.Canald {
-		all.Go(func() (err error) { canalds[i], err = s.askCanald(ctx, address); return err })
+		all.Go(func() error {
+			canalds[i], _ = s.askCanald(ctx, address) // its stores have no answer then
+			return nil
+		})
 	}
 	for i, address := range s.cfg.Notifyd {
 		all.Go(func() (err error) {
-			if brokers[i], err = s.askBroker(ctx, address); err != nil {
-				brokers[i] = nil
-			}
+			brokers[i], err = s.askBroker(ctx, address)
 			return err
 		})
 	}
@@ -98,9 +101,20 @@ func (s *sources) ask(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mirror = joinMirrors(s.mirror, slices.Concat(canalds...))
-	if !failed || s.groups == nil {
-		s.groups = joinGroups(slices.Concat(brokers...))
+	s.groups = groupsAfter(s.groups, slices.Concat(brokers...), failed)
+}
+
+// groupsAfter is what is known of groups: a sum without one broker's part would be wrong, so
+// then it is the last whole one, marked as old.
+func groupsAfter(before, now []groupState, failed bool) []groupState {
+	if !failed {
+		return joinGroups(now)
 	}
+	old := slices.Clone(before)
+	for i := range old {
+		old[i].Old = true
+	}
+	return old
 }
 
 // joinMirrors is one state per store: a copying one before any other. What is known of an

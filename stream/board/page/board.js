@@ -280,7 +280,8 @@ function drawSources() {
   }
   for (const g of frame.groups || []) {
     const n = `${whole.format(g.waiting)}${g.more ? "+" : ""}`;
-    list.push({ bad: g.down, text: `${g.group}${g.down ? " is down:" : ""} ${n} waiting, ${whole.format(g.in_flight)} in flight` });
+    const how = g.old ? " (no answer):" : g.down ? " is down:" : "";
+    list.push({ bad: g.down || g.old, text: `${g.group}${how} ${n} waiting, ${whole.format(g.in_flight)} in flight` });
   }
   if (frame.no_amount) list.push({ bad: true, text: `${whole.format(frame.no_amount)} without a readable amount` });
   const lines = rows($("sources"), list.length, () => el("li", ""));
