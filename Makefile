@@ -56,7 +56,7 @@ soak: database build ## Run the random tests with 50 times as many schedules.
 	@NOTIFY_SOAK=50 go test -count=1 -timeout 6h -p 1 ./... | $(QUIET)
 
 .PHONY: bench
-bench: database build ## Measure throughput and latency; takes long and wants a quiet machine (ARGS=-h).
+bench: database browser build ## Measure throughput and latency; takes long and wants a quiet machine (ARGS=-h).
 	@go build -o bin/ ./e2e/bench
 	@exec bin/bench $(ARGS)
 

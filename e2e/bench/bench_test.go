@@ -33,7 +33,7 @@ func TestQuickModeMeasuresEveryNumber(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"pipelined streams", "unary publishers", "single publish", "mirror catch-up", "commit to readable", "publish to push",
+	for _, line := range []string{"pipelined streams", "unary publishers", "single publish", "mirror catch-up", "commit to readable", "publish to push", "changed in a browser",
 		"with 10 filters", "publish rate beside", "p99 of a publish", "checks beside", "size of their tables", "outbox row",
 		"push to 1 group", "push to 3 groups", "credit 1000", "rolling restarts", "messages lost", "one of five groups down", "all five groups down", "of a drain", "beside a drain",
 		"messages pending", "memory of notifyd"} {

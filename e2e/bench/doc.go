@@ -6,6 +6,7 @@
 //	idle      the latency of a single publish on an idle system, against one bare INSERT
 //	catchup   a mirror's catch-up, against a serial pipeline that checks nothing
 //	latency   publish to push, and commit to readable in the mirror, at 1,000 messages/s
+//	screen    publish to a board's number changed in a browser, at 1,000 messages/s
 //	filters   publish and push with ten filters, one of them true, against one subscription without a filter
 //	halves    publishing beside 200,000 halves that nobody decides, against publishing beside none
 //	relay     commit of an outbox row to the delivery of its message, at 1,000 rows/s
@@ -30,7 +31,7 @@
 //	child.go     this program again, as a broker, a mirror, ...   roles.go  what it does then
 //	database.go  the private server and its schemas               rows.go   the messages
 //	broker.go    a broker with the topic declared                 caller.go  unary calls
-//	raw.go, publish.go, idle.go, catchup.go, latency.go, filters.go, halves.go, relay.go,
+//	raw.go, publish.go, idle.go, catchup.go, latency.go, screen.go, filters.go, halves.go, relay.go,
 //	push.go, credit.go, rolling.go, piled.go, depth.go  one measurement each
 //	consume.go, crowd.go  groups that listen                      line.go  one stream   pile.go  what waits
 //	stats.go     medians and percentiles                          usage.go  who used the processors

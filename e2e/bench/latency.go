@@ -61,7 +61,16 @@ func (j *journey) arrived(list []atomic.Int64, n string, at time.Duration) {
 }
 
 // measureLatency publishes at a steady rate and sees when messages are pushed and readable.
-func measureLatency(ctx context.Context, b *bench) (_ []number, err error) {
+func measureLatency(ctx context.Context, b *bench) ([]number, error) {
+	return b.withPath(ctx, latencyGroup, "latency", func(broker, kafka string, pids map[string]int) ([]number, error) {
+		p := &path{pids: pids}
+		return p.measure(ctx, b, broker, kafka)
+	})
+}
+
+// withPath runs the whole stack while measure measures, given the addresses of broker and Kafka and
+// all processes. The topic is pushed to one group.
+func (b *bench) withPath(ctx context.Context, group, name string, measure func(broker, kafka string, pids map[string]int) ([]number, error)) (_ []number, err error) {
 	db, err := b.startDatabase(ctx)
 	if err != nil {
 		return nil, err
@@ -76,7 +85,7 @@ func measureLatency(ctx context.Context, b *bench) (_ []number, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, kafka.stop()) }()
-	mirror, err := b.spawn(roleMirror, brief{DSN: dsn, Brokers: []string{kafka.addr}, Profile: b.profileFile("canald-latency")})
+	mirror, err := b.spawn(roleMirror, brief{DSN: dsn, Brokers: []string{kafka.addr}, Profile: b.profileFile("canald-" + name)})
 	if err != nil {
 		return nil, err
 	}
@@ -84,13 +93,13 @@ func measureLatency(ctx context.Context, b *bench) (_ []number, err error) {
 	if _, err := mirror.next(ctx); err != nil {
 		return nil, err
 	}
-	br, err := b.startBroker(ctx, dsn, latencyGroup, "notifyd-latency")
+	br, err := b.startBroker(ctx, dsn, group, "notifyd-"+name)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, br.stop()) }()
-	p := &path{pids: map[string]int{"notifyd": br.cmd.Process.Pid, "database": db.PID(), "kafka": kafka.cmd.Process.Pid, "canald": mirror.cmd.Process.Pid}}
-	return p.measure(ctx, b, br.addr, kafka.addr)
+	return measure(br.addr, kafka.addr,
+		map[string]int{"notifyd": br.cmd.Process.Pid, "database": db.PID(), "kafka": kafka.cmd.Process.Pid, "canald": mirror.cmd.Process.Pid})
 }
 
 // measure attaches consumer, reader and publisher, and makes the runs.
@@ -159,29 +168,10 @@ func (p *path) runs(ctx context.Context, b *bench) ([]number, error) {
 // run publishes n messages and returns when all have arrived at both ends.
 func (p *path) run(ctx context.Context, n int) (*journey, error) {
 	var failure firstError
-	s, j := newMessages(0), newJourney(n)
+	j := newJourney(n)
 	p.current.Store(j)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for sent := 0; sent < n; {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		for due := int(time.Since(j.began).Seconds() * latencyRate); sent < min(due, n); sent++ {
-			m := s.message()
-			m.Headers = map[string]string{headerNumber: strconv.Itoa(sent)}
-			j.sent[sent] = int64(time.Since(j.began))
-			err := p.publisher.Send(ctx, m, client.PublishOptions{}, func(_ client.Published, err error) {
-				if err != nil {
-					failure.set(err)
-				}
-			})
-			if err != nil {
-				return nil, err
-			}
-		}
+	if err := steadily(ctx, p.publisher, n, &failure, func(i int) { j.sent[i] = int64(time.Since(j.began)) }); err != nil {
+		return nil, err
 	}
 	limit := time.NewTimer(arrivalPatience)
 	defer limit.Stop()
@@ -193,6 +183,34 @@ func (p *path) run(ctx context.Context, n int) (*journey, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// steadily sends n messages at latencyRate, each with its number, which sent notes just before.
+func steadily(ctx context.Context, p *client.Publisher, n int, failure *firstError, sent func(i int)) error {
+	s, began := newMessages(0), time.Now()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for i := 0; i < n; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		for due := int(time.Since(began).Seconds() * latencyRate); i < min(due, n); i++ {
+			m := s.message()
+			m.Headers = map[string]string{headerNumber: strconv.Itoa(i)}
+			sent(i)
+			err := p.Send(ctx, m, client.PublishOptions{}, func(_ client.Published, err error) {
+				if err != nil {
+					failure.set(err)
+				}
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // pushed is the consumer's handler.

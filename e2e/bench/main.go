@@ -44,6 +44,7 @@ func measurements() []measurement {
 		{"unary", measureUnary},
 		{"catchup", measureCatchUp},
 		{"latency", measureLatency},
+		{"screen", measureScreen},
 		{"filters", measureFilters},
 		{"halves", measureHalves},
 		{"relay", measureRelay},
