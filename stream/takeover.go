@@ -129,6 +129,9 @@ func (l *kafkaLog) makeCompacted(topic string, partitions int) error {
 		return err
 	}
 	compact := "compact"
+	if err := l.client.RefreshMetadata(topic); err != nil && !errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+		return err
+	}
 	have, err := l.partitions(topic)
 	switch {
 	case errors.Is(err, ErrUnknownTopic):
