@@ -62,6 +62,7 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 		hub:       newHub(newClock(time.Now())),
 		producers: newProducers()}
 	c.viewer = newViewer(c)
+	c.bodies = newBodyCache(bodyCacheBytes, c.metrics)
 	networks, err := egress.ParseNetworks(cfg.EgressNetworks)
 	if err != nil {
 		return nil, err

@@ -19,7 +19,7 @@
 //	pace      pace.go, breaker.go,    a group that is down is left alone; one that is back catches
 //	          ramp.go                 up at a rate that grows while it takes it well
 //	settle    settle.go               outcomes become batched deletes or pending rows
-//	drain     drain.go                due pending rows and unread messages come back
+//	drain     drain.go, bodycache.go  due pending rows and unread messages come back
 //	delay     delay.go                a delayed message is exchanged when its time has come
 //	retry     retry.go                when a failed delivery is due again, or why it is not
 //	bury      dead.go                 one that is not becomes a dead letter

@@ -22,7 +22,9 @@ type cutter struct {
 	to    string
 	armed atomic.Int32 // cutBefore, cutAfter
 	cuts  atomic.Int32
-	onCut func() // called before the broker notices
+	// bodies counts statements that read bodies of messages.
+	bodies atomic.Int32
+	onCut  func() // called before the broker notices
 }
 
 const (
@@ -82,6 +84,9 @@ func (c *cutter) relay(in net.Conn) {
 			return
 		}
 		sent := buf[:n]
+		if bytes.Contains(sent, []byte(".body, ")) && bytes.Contains(sent, []byte(" message_")) {
+			c.bodies.Add(1)
+		}
 		inserting = inserting || bytes.Contains(sent, []byte("INSERT INTO message_"))
 		if inserting && bytes.Contains(sent, []byte("COMMIT")) { // alone, or in one packet with the insert
 			inserting = false

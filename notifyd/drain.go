@@ -192,8 +192,11 @@ func (o *owner) readDue(ctx context.Context, group int32, most int, take func(*d
 	cursor := d.cursor
 	d.next = never // rows written from here on are hinted
 	o.mu.Unlock()
-	due, more, err := o.st.DueRows(ctx, o.no, group, cursor, now, most)
+	due, more, err := o.st.DueRows(ctx, o.no, group, cursor, now, most, o.body)
 	if err == nil {
+		for _, row := range due {
+			o.bodies.put(o.bodyKey(row.Pos), row.Msg, 1)
+		}
 		take(d, now, due)
 		if !more {
 			return o.passEnded(ctx, d, group, now)

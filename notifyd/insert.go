@@ -148,6 +148,7 @@ func (o *owner) committed(fence store.Fence, stored []shard.Stored) (t taken) {
 	o.count()
 	for _, s := range stored {
 		if s.Delayed {
+			o.bodies.put(o.bodyKey(s.Pos), s.Msg, 1)
 			o.hint(shard.Delayed, s.Msg.DeliverAt)
 		}
 	}

@@ -32,6 +32,8 @@ type metrics struct {
 	storeErrors     *prometheus.CounterVec   // store, op
 	batchRows       *prometheus.HistogramVec // op
 	unsettled       *prometheus.GaugeVec     // store, shard
+	bodyHits        prometheus.Counter
+	bodyMisses      prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -50,7 +52,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		reg.MustRegister(h)
 		return h
 	}
+	bodies := counter("notify_due_bodies_total", "Messages of pending rows that were due, by where their bodies came from.", "from")
 	return &metrics{
+		bodyHits:        bodies.WithLabelValues("cache"),
+		bodyMisses:      bodies.WithLabelValues("store"),
 		published:       counter("notify_messages_published_total", "Messages whose INSERT committed.", "topic", "kind"),
 		publishedBytes:  counter("notify_published_bytes_total", "Bytes of body and headers of messages whose INSERT committed.", "topic"),
 		rejected:        counter("notify_publish_rejected_total", "Publishes refused before storing; topic is empty for topics not declared.", "topic", "reason"),

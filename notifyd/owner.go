@@ -44,6 +44,7 @@ type core struct {
 	decided func(context.Context, handle, string, store.Decision) error
 	viewer  *viewer
 	fits    func(*message.Message) (size, limit int, ok bool)
+	bodies  *bodyCache
 	// unsettledBytes is the memory of messages kept for delivery, over all shards.
 	unsettledBytes atomic.Int64
 }

@@ -102,6 +102,7 @@ func (o *owner) settlement(most int) *store.Settlement {
 // settle runs one settlement. It reports false when that was rolled back, to be tried again
 // later. Its error ends the ownership.
 func (o *owner) settle(ctx context.Context, s *store.Settlement) (ok bool, err error) {
+	o.keepBodies(s)
 	began := time.Now()
 	fence, err := o.settles.Settle(context.WithoutCancel(ctx), s)
 	switch {
@@ -149,6 +150,7 @@ func (o *owner) settled(s *store.Settlement) {
 	o.metrics.batchRows.WithLabelValues("pending").Observe(float64(len(s.Plan.Pending)))
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.dropBodies(s)
 	late := o.ledger.SettleDone(s.Plan)
 	o.acks = append(o.acks, late.Acks...)
 	o.fails = append(o.fails, late.Fails...)

@@ -1,5 +1,7 @@
 package shard
 
+import "notifymirror/notifyd/message"
+
 // A PendingRow is a delivery that was not acknowledged in time.
 type PendingRow struct {
 	Pos   Pos
@@ -23,6 +25,13 @@ type DeadRow struct {
 	Err string
 }
 
+// A Kept is a message that has pending rows, and how many.
+type Kept struct {
+	Pos  Pos
+	Msg  *message.Message
+	Rows int
+}
+
 // An Ack is a group's acknowledgement of a message that is settled.
 type Ack struct {
 	Pos   Pos
@@ -43,6 +52,8 @@ type Plan struct {
 	// inserted together.
 	Pending []PendingRow
 	Dead    []DeadRow
+	// Kept are the messages of Pending.
+	Kept []Kept
 	// Settled is the position up to which everything is settled once this commits.
 	Settled Pos
 
@@ -87,7 +98,7 @@ func (l *Ledger) planEntry(p *Plan, e *entry) {
 	if e.delayed {
 		p.Undelay = append(p.Undelay, e.pos)
 	}
-	left := false
+	left, rows := false, len(p.Pending)
 	for _, t := range e.targets {
 		switch t.state {
 		case acked:
@@ -98,6 +109,9 @@ func (l *Ledger) planEntry(p *Plan, e *entry) {
 			p.Pending = append(p.Pending, pendingRow(e.pos, t))
 		}
 		left = true
+	}
+	if rows = len(p.Pending) - rows; rows > 0 {
+		p.Kept = append(p.Kept, Kept{e.pos, e.msg, rows})
 	}
 	if !left {
 		p.Delete = append(p.Delete, e.pos)

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -92,40 +93,96 @@ type Cursor struct {
 	Pos    shard.Pos
 }
 
-// DueRows reads the rows of a group behind the cursor that are due at now, in order: at most
-// most of them and about 8 MiB. more is true when it stopped for one of these.
-func (s *Store) DueRows(ctx context.Context, no int, group int32, after Cursor, now int64, most int) (due []Due, more bool, err error) {
+// DueRows reads the rows of a group behind the cursor that are due at now, in order, with their messages: those that
+// have returns, others from the store. It reads at most most of them and about 8 MiB. more is true when it stopped for one of these.
+func (s *Store) DueRows(ctx context.Context, no int, group int32, after Cursor, now int64, most int, have func(shard.Pos) *message.Message) (due []Due, more bool, err error) {
 	// Two ranges of the index (group_id, next_at, pos): the rest of the cursor's own instant, then later ones.
-	due, more, err = s.dueRange(ctx, no, most, "p.group_id = ? AND p.next_at = ? AND p.pos > ? ORDER BY p.pos", group, after.NextAt, int64(after.Pos))
-	if err != nil || more || after.NextAt >= now {
-		return due, more, err
+	due, err = s.dueRange(ctx, no, most, "group_id = ? AND next_at = ? AND pos > ? ORDER BY pos", group, after.NextAt, int64(after.Pos))
+	if err == nil && len(due) < most && after.NextAt < now {
+		var rest []Due
+		rest, err = s.dueRange(ctx, no, most-len(due), "group_id = ? AND next_at > ? AND next_at <= ? ORDER BY next_at, pos", group, after.NextAt, now)
+		due = append(due, rest...)
 	}
-	rest, more, err := s.dueRange(ctx, no, most-len(due), "p.group_id = ? AND p.next_at > ? AND p.next_at <= ? ORDER BY p.next_at, p.pos", group, after.NextAt, now)
-	return append(due, rest...), more, err
+	if err != nil {
+		return nil, false, err
+	}
+	more = len(due) == most
+	due, cut, err := s.withMessages(ctx, no, due, have)
+	return due, more || cut, err
 }
 
-func (s *Store) dueRange(ctx context.Context, no, most int, where string, args ...any) (due []Due, more bool, err error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT STRAIGHT_JOIN p.pos, p.next_at, p.attempts, p.counts_from, "+messageColumns+
-		" FROM "+schema.Pending(no)+" p JOIN "+schema.Message(no)+" m ON m.pos = p.pos WHERE "+where+" LIMIT ?", append(args, most)...)
+// dueRange reads rows without their messages.
+func (s *Store) dueRange(ctx context.Context, no, most int, where string, args ...any) (due []Due, err error) {
+	rows, err := s.db.QueryContext(ctx, "SELECT pos, next_at, attempts, counts_from FROM "+schema.Pending(no)+" WHERE "+where+" LIMIT ?", append(args, most)...)
 	if err != nil {
-		return nil, false, fmt.Errorf("due rows of %s: %w", schema.Pending(no), err)
+		return nil, fmt.Errorf("due rows of %s: %w", schema.Pending(no), err)
 	}
 	defer rows.Close()
-	bytes := 0
 	for rows.Next() {
 		var d Due
-		if d.Msg, err = scanMessage(rows, &d.Pos, &d.NextAt, &d.Attempts, &d.CountsFrom); err != nil {
-			return nil, false, fmt.Errorf("due rows of %s: %w", schema.Pending(no), err)
+		if err := rows.Scan(&d.Pos, &d.NextAt, &d.Attempts, &d.CountsFrom); err != nil {
+			return nil, fmt.Errorf("due rows of %s: %w", schema.Pending(no), err)
 		}
 		due = append(due, d)
-		if bytes += d.Msg.Size(); bytes >= pageBytes {
-			return due, true, nil
-		}
 	}
 	if err := rows.Err(); err != nil {
-		return nil, false, fmt.Errorf("due rows of %s: %w", schema.Pending(no), err)
+		return nil, fmt.Errorf("due rows of %s: %w", schema.Pending(no), err)
 	}
-	return due, len(due) == most, nil
+	return due, nil
+}
+
+// withMessages gives rows their messages. A row whose message has gone meanwhile is left out; cut tells that reading
+// stopped at 8 MiB, and the rows behind the first that was not read too.
+func (s *Store) withMessages(ctx context.Context, no int, due []Due, have func(shard.Pos) *message.Message) (out []Due, cut bool, err error) {
+	var lack []shard.Pos
+	for i := range due {
+		if due[i].Msg = have(due[i].Pos); due[i].Msg == nil {
+			lack = append(lack, due[i].Pos)
+		}
+	}
+	read, cut, err := s.messages(ctx, no, lack)
+	if err != nil {
+		return nil, false, fmt.Errorf("due messages of %s: %w", schema.Message(no), err)
+	}
+	out = due[:0]
+	for _, d := range due {
+		if d.Msg == nil {
+			d.Msg = read[d.Pos]
+		}
+		switch {
+		case d.Msg != nil:
+			out = append(out, d)
+		case cut:
+			return out, true, nil
+		}
+	}
+	return out, false, nil
+}
+
+// messages reads messages by their positions, in that order, up to about 8 MiB.
+func (s *Store) messages(ctx context.Context, no int, poss []shard.Pos) (read map[shard.Pos]*message.Message, cut bool, err error) {
+	if len(poss) == 0 {
+		return nil, false, nil
+	}
+	rows, err := s.db.QueryContext(ctx, "SELECT t.pos, "+strings.ReplaceAll(messageColumns, "m.", "t.")+" FROM "+joinKeys(schema.Message(no), "pos", poss))
+	if err != nil {
+		return nil, false, err
+	}
+	defer rows.Close()
+	read = make(map[shard.Pos]*message.Message, len(poss))
+	bytes := 0
+	for rows.Next() {
+		var pos shard.Pos
+		m, err := scanMessage(rows, &pos)
+		if err != nil {
+			return nil, false, err
+		}
+		read[pos] = m
+		if bytes += m.Size(); bytes >= pageBytes {
+			return read, true, nil
+		}
+	}
+	return read, false, rows.Err()
 }
 
 // NextDue is the time of the first row of the group that is due after now; ok is false when there is none.

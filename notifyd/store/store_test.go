@@ -298,7 +298,7 @@ func TestDueRowsComeInOrderBehindTheCursor(t *testing.T) {
 	}
 	check := func(group int32, after Cursor, now int64, most int, wantMore bool, want ...shard.Pos) {
 		t.Helper()
-		due, more, err := s.DueRows(t.Context(), 0, group, after, now, most)
+		due, more, err := s.DueRows(t.Context(), 0, group, after, now, most, func(shard.Pos) *message.Message { return nil })
 		if err != nil || more != wantMore || len(due) != len(want) {
 			t.Fatalf("DueRows = %v, %v, %v; want %v, %v", due, more, err, want, wantMore)
 		}
