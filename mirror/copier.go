@@ -94,6 +94,7 @@ func (c *Copier) Ready() error { return c.Status().ready() }
 // another canald is active it stands by. When it returns, all that it started has ended.
 func (c *Copier) Run(ctx context.Context) error {
 	defer c.metrics.active.Set(0)
+	defer c.metrics.setWaiting("")
 	c.board.enter(Starting, time.Now())
 	pause := backoff{}
 	for {

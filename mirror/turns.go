@@ -88,8 +88,9 @@ func (c *Copier) deposed(err error) {
 	if !errors.Is(err, errFenced) {
 		err = errSeatLost
 	}
-	c.board.waits(err, nil, time.Now())
-	c.metrics.setWaiting("")
+	if c.board.waits(err, nil, time.Now()) {
+		c.metrics.setWaiting("")
+	}
 	c.log.Warn("mirror no longer active here", "err", err)
 }
 
