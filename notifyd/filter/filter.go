@@ -27,35 +27,45 @@ const maxNesting = 2
 
 // A Filter is a compiled expression. It is safe for concurrent use.
 type Filter struct {
+	plain   question // nil: it is not
 	program cel.Program
 	counted cel.Program // the same, which counts its cost
 }
 
-// An Input is a message as filters see it.
+// An Input is a message as filters see it. It is not safe for concurrent use.
 type Input struct {
-	headers, topic, key ref.Val
-	average             bool // no size is above those of the estimate
+	topic, key string
+	headers    map[string]string
+	values     ref.Val // headers as CEL has them; nil: no filter has asked for them
+	average    bool    // no size is above those of the estimate; known with values
 }
 
 // NewInput prepares a message for any number of filters. The map is not copied.
 func NewInput(topic, key string, headers map[string]string) *Input {
-	in := &Input{headers: types.NewStringStringMap(types.DefaultTypeAdapter, headers), topic: types.String(topic), key: types.String(key)}
-	in.average = len(headers) <= headerCount && len(topic) <= nameBytes && len(key) <= nameBytes
-	for name, value := range headers {
+	return &Input{topic: topic, key: key, headers: headers}
+}
+
+// prepare makes of the headers what CEL wants.
+func (in *Input) prepare() {
+	if in.values != nil {
+		return
+	}
+	in.values = types.NewStringStringMap(types.DefaultTypeAdapter, in.headers)
+	in.average = len(in.headers) <= headerCount && len(in.topic) <= nameBytes && len(in.key) <= nameBytes
+	for name, value := range in.headers {
 		in.average = in.average && len(name) <= headerBytes && len(value) <= headerBytes
 	}
-	return in
 }
 
 // ResolveName implements CEL's access to variables.
 func (in *Input) ResolveName(name string) (any, bool) {
 	switch name {
 	case "headers":
-		return in.headers, true
+		return in.values, true
 	case "topic":
-		return in.topic, true
+		return types.String(in.topic), true
 	case "key":
-		return in.key, true
+		return types.String(in.key), true
 	}
 	return nil, false
 }
@@ -103,7 +113,7 @@ func Compile(expression string) (*Filter, error) {
 	if estimate.Max > MaxCost {
 		return nil, &Error{Reason: fmt.Sprintf("it may cost %d units for one message, at most %d are allowed: drop loops and regular expressions", estimate.Max, MaxCost)}
 	}
-	f := &Filter{}
+	f := &Filter{plain: plain(tree.NativeRep().Expr())}
 	if f.program, err = env.Program(tree, cel.EvalOptions(cel.OptOptimize)); err == nil {
 		f.counted, err = env.Program(tree, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(RunCost))
 	}
@@ -115,6 +125,15 @@ func Compile(expression string) (*Filter, error) {
 
 // Match reports whether the message is wanted. Its error says why there is no answer.
 func (f *Filter) Match(in *Input) (bool, error) {
+	if f.plain != nil {
+		return f.plain(in), nil
+	}
+	return f.interpret(in)
+}
+
+// interpret asks CEL.
+func (f *Filter) interpret(in *Input) (bool, error) {
+	in.prepare()
 	program := f.counted
 	if in.average {
 		program = f.program

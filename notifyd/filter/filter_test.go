@@ -39,8 +39,34 @@ func TestAFilterSeesHeadersKeyAndTopic(t *testing.T) {
 		`{"a": "b"}[key] == ""`:                                true,
 		`headers.region == "eu" ? key == "42" : key == "none"`: true,
 	} {
-		if got, err := compile(t, expression).Match(in); err != nil || got != want {
-			t.Errorf("%s is %v, %v; want %v", expression, got, err, want)
+		for _, match := range bothWays(compile(t, expression)) {
+			if got, err := match(in); err != nil || got != want {
+				t.Errorf("%s is %v, %v; want %v", expression, got, err, want)
+			}
+		}
+	}
+}
+
+// bothWays are the ways in which a filter is asked; of one that is not plain they are the same.
+func bothWays(f *Filter) []func(*Input) (bool, error) {
+	return []func(*Input) (bool, error){f.Match, f.interpret}
+}
+
+func TestAFilterThatOnlyComparesStringsIsPlain(t *testing.T) {
+	for expression, want := range map[string]bool{
+		`headers.kind == "trade" && headers["region"] != "eu" && key != "" && key.startsWith("a")`: true,
+		`!(topic.endsWith("s") || headers[key].contains("x")) || true`:                             true,
+		`key in ["a", topic] || key in headers || has(headers.a)`:                                  true,
+		`headers.a == headers.b`:            true,
+		`int(headers.a) > 3`:                false,
+		`headers.a == "x" && size(key) > 1`: false,
+		`headers.exists(h, h == "a")`:       false,
+		`key.matches("a")`:                  false,
+		`headers.a + "x" == key`:            false,
+		`{"a": "b"}[key] == ""`:             false,
+	} {
+		if got := compile(t, expression).plain != nil; got != want {
+			t.Errorf("%s is plain: %v, want %v", expression, got, want)
 		}
 	}
 }
@@ -59,8 +85,10 @@ func TestAMissingHeaderReadsAsEmpty(t *testing.T) {
 			`!(headers.a == "1") && headers.b in [""]`: true,
 			`key == ""`:                                true,
 		} {
-			if got, err := compile(t, expression).Match(in); err != nil || got != want {
-				t.Errorf("%s of %v is %v, %v; want %v", expression, headers, got, err, want)
+			for _, match := range bothWays(compile(t, expression)) {
+				if got, err := match(in); err != nil || got != want {
+					t.Errorf("%s of %v is %v, %v; want %v", expression, headers, got, err, want)
+				}
 			}
 		}
 	}
@@ -124,7 +152,13 @@ func termGen(names, values *rapid.Generator[string]) *rapid.Generator[term] {
 		if rapid.Bool().Draw(t, "index") {
 			access = "headers[" + strconv.Quote(name) + "]"
 		}
-		switch rapid.IntRange(0, 5).Draw(t, "kind") {
+		switch rapid.IntRange(0, 8).Draw(t, "kind") {
+		case 6:
+			return term{access + ".endsWith(key)", func(k string, h map[string]string) bool { return strings.HasSuffix(h[name], k) }}
+		case 7:
+			return term{quoted + ".contains(" + access + ")", func(_ string, h map[string]string) bool { return strings.Contains(value, h[name]) }}
+		case 8:
+			return term{quoted + " in headers", func(_ string, h map[string]string) bool { _, ok := h[value]; return ok }}
 		case 0:
 			return term{access + " == " + quoted, func(_ string, h map[string]string) bool { return h[name] == value }}
 		case 1:
@@ -161,9 +195,11 @@ func TestFiltersMeanWhatTheirTermsMean(t *testing.T) {
 		}
 		for range 4 {
 			key, headers := values.Draw(t, "key"), rapid.MapOf(names, values).Draw(t, "headers")
-			got, err := f.Match(NewInput("t", key, headers))
-			if want := all.mean(key, headers); err != nil || got != want {
-				t.Fatalf("%s of key %q, headers %v is %v, %v; want %v", all.text, key, headers, got, err, want)
+			want := all.mean(key, headers)
+			for _, match := range bothWays(f) {
+				if got, err := match(NewInput("t", key, headers)); err != nil || got != want {
+					t.Fatalf("%s of key %q, headers %v is %v, %v; want %v", all.text, key, headers, got, err, want)
+				}
 			}
 		}
 	})
@@ -197,18 +233,25 @@ func BenchmarkCompile(b *testing.B) {
 
 // BenchmarkMatch is one message against ten filters.
 func BenchmarkMatch(b *testing.B) {
-	var filters []*Filter
-	for i := range 10 {
-		filters = append(filters, compile(b, fmt.Sprintf(`headers.region == "eu" && headers.kind != "test" && (key.startsWith("%d") || int(headers.size) > 100)`, i)))
-	}
-	headers := map[string]string{"region": "eu", "kind": "order", "size": "50"}
-	b.ReportAllocs()
-	for b.Loop() {
-		in := NewInput("orders", "42", headers)
-		for _, f := range filters {
-			if _, err := f.Match(in); err != nil {
-				b.Fatal(err)
+	for name, expression := range map[string]string{
+		"plain": `headers.region == "eu" && headers.kind != "test" && key != "" && key.startsWith("%d")`,
+		"other": `headers.region == "eu" && headers.kind != "test" && (key.startsWith("%d") || int(headers.size) > 100)`,
+	} {
+		b.Run(name, func(b *testing.B) {
+			var filters []*Filter
+			for i := range 10 {
+				filters = append(filters, compile(b, fmt.Sprintf(expression, i)))
 			}
-		}
+			headers := map[string]string{"region": "eu", "kind": "order", "size": "50"}
+			b.ReportAllocs()
+			for b.Loop() {
+				in := NewInput("orders", "42", headers)
+				for _, f := range filters {
+					if _, err := f.Match(in); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+		})
 	}
 }
