@@ -51,7 +51,7 @@ func (o *owner) broadcast(stored []shard.Stored) {
 			continue
 		}
 		for _, g := range v.broadcastTo(m.Msg) {
-			o.hub.group(g).copyToAll(o, o.flight(v, shard.Delivery{Pos: m.Pos, Group: g, Msg: m.Msg}, 1))
+			o.hub.group(g).copyToAll(o, o.flight(v, shard.Delivery{Pos: m.Pos, Group: g, Msg: m.Msg, Size: m.Msg.Size()}, 1))
 		}
 	}
 }
@@ -63,14 +63,14 @@ func (g *pushGroup) copyToAll(o *owner, f *flight) {
 		if inst.transport != transportStream {
 			continue
 		}
-		if inst.copyBytes+f.msg.Size() > maxCopyBytes {
+		if inst.copyBytes+f.size > maxCopyBytes {
 			o.missed(f.msg, f.group, missedBehind)
 			continue
 		}
 		c := *f
 		c.from = inst.copiesOf(o, g)
 		c.token = o.copyToken(&c)
-		inst.copyBytes += c.msg.Size()
+		inst.copyBytes += c.size
 		inst.copies = append(inst.copies, &c)
 	}
 	g.mu.Unlock()
@@ -151,7 +151,7 @@ func (c *copies) failed(f *flight, x failure) {
 
 // again lets a copy wait for another attempt, which is due at at.
 func (c *copies) again(f *flight, attempt int, at int64) {
-	next := &flight{from: c, pos: f.pos, group: f.group, attempt: attempt, msg: f.msg, ackWait: f.ackWait, queuedAt: at}
+	next := &flight{from: c, pos: f.pos, group: f.group, attempt: attempt, msg: f.msg, size: f.size, ackWait: f.ackWait, queuedAt: at}
 	next.token = c.owner.copyToken(next)
 	c.group.mu.Lock()
 	defer c.group.mu.Unlock()
@@ -166,7 +166,7 @@ func (c *copies) again(f *flight, attempt int, at int64) {
 func (c *copies) gone(f *flight) {
 	c.group.mu.Lock()
 	defer c.group.mu.Unlock()
-	c.inst.copyBytes -= f.msg.Size()
+	c.inst.copyBytes -= f.size
 }
 
 // forgetCopies drops what an instance that is gone had waiting. The lock is held.

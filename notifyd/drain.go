@@ -231,7 +231,7 @@ func (o *owner) retries(d *drain, group int32, now int64, due []store.Due) []*fl
 			continue
 		}
 		d.found = true
-		f := o.flight(v, shard.Delivery{Pos: row.Pos, Group: group, Msg: row.Msg}, row.Attempts+1)
+		f := o.flight(v, shard.Delivery{Pos: row.Pos, Group: group, Msg: row.Msg, Size: row.Msg.Size()}, row.Attempts+1)
 		f.retry, f.since = true, row.CountsFrom
 		if v.policy(row.Msg.Topic, group).retry.expired(now, f.ageFrom()) || f.outlives(now) {
 			o.metrics.deadLetters.WithLabelValues(row.Msg.Topic, o.groupName(group), deadExpired).Inc()
@@ -239,7 +239,7 @@ func (o *owner) retries(d *drain, group int32, now int64, due []store.Due) []*fl
 			continue
 		}
 		o.busy[k] = true
-		f.held = row.Msg.Size()
+		f.held = f.size
 		d.held += f.held
 		o.retrying += f.held
 		fs = append(fs, f)

@@ -25,6 +25,7 @@ type flight struct {
 	attempt int
 	retry   bool // of a pending row
 	msg     *message.Message
+	size    int // of msg
 	token   []byte
 	ackWait int64 // of its subscription, microseconds
 	since   int64 // of a retry: when its age counts from, if later than born_at

@@ -250,7 +250,7 @@ func (o *owner) offer(ds []shard.Delivery) {
 }
 
 func (o *owner) flight(v *view, d shard.Delivery, attempt int) *flight {
-	return &flight{from: o, pos: d.Pos, group: d.Group, attempt: attempt, msg: d.Msg,
+	return &flight{from: o, pos: d.Pos, group: d.Group, attempt: attempt, msg: d.Msg, size: d.Size,
 		token:   token{store: o.storeID, shard: o.no, pos: d.Pos, id: d.Msg.ID, group: d.Group, attempt: attempt}.encode(),
 		ackWait: v.policy(d.Msg.Topic, d.Group).ackWait.Microseconds()}
 }

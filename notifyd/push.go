@@ -333,7 +333,7 @@ func (g *pushGroup) take(inst *instance, most, bytes int) []*flight {
 	defer g.mu.Unlock()
 	n, size := 0, 0
 	for n < len(inst.outbox) && n < most && (n == 0 || size < bytes) {
-		size += inst.outbox[n].msg.Size()
+		size += inst.outbox[n].size
 		n++
 	}
 	out := inst.outbox[:n:n]

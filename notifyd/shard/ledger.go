@@ -15,6 +15,8 @@ type Delivery struct {
 	Pos   Pos
 	Group int32
 	Msg   *message.Message
+	// Size is Msg.Size(), which is not asked for twice.
+	Size int
 }
 
 // A Stored is a message as it stands in the store.
@@ -72,6 +74,7 @@ type target struct {
 type entry struct {
 	pos         Pos
 	msg         *message.Message
+	size        int // of msg
 	exchangedAt int64
 	delayed     bool
 	settling    bool
@@ -176,19 +179,19 @@ func (l *Ledger) add(now int64, batch []Stored) []Delivery {
 }
 
 func (l *Ledger) newEntry(now int64, m Stored) *entry {
-	e := &entry{pos: m.Pos, msg: m.Msg, exchangedAt: now}
+	e := &entry{pos: m.Pos, msg: m.Msg, size: m.Msg.Size(), exchangedAt: now}
 	for _, g := range l.exchange(m.Msg) {
 		e.targets = append(e.targets, target{group: g})
 	}
 	l.byPos[m.Pos] = e
-	l.bytes += m.Msg.Size()
+	l.bytes += e.size
 	l.check(e)
 	return e
 }
 
 func (l *Ledger) deliveries(e *entry, out []Delivery) []Delivery {
 	for i := range e.targets {
-		out = append(out, Delivery{e.pos, e.targets[i].group, e.msg})
+		out = append(out, Delivery{e.pos, e.targets[i].group, e.msg, e.size})
 	}
 	return out
 }
@@ -328,7 +331,7 @@ func (l *Ledger) reexchange(e *entry, out []Delivery) []Delivery {
 			continue
 		}
 		kept = append(kept, target{group: g})
-		out = append(out, Delivery{e.pos, g, e.msg})
+		out = append(out, Delivery{e.pos, g, e.msg, e.size})
 	}
 	e.targets = kept
 	l.check(e)

@@ -173,7 +173,7 @@ func (l *Ledger) SettleDone(p *Plan) (late Late) {
 	for _, e := range p.entries {
 		e.gone = true
 		delete(l.byPos, e.pos)
-		l.bytes -= e.msg.Size()
+		l.bytes -= e.size
 		e.msg, e.targets = nil, nil // gone entries may stay behind an unsettled one
 	}
 	l.queue.trim()
