@@ -15,7 +15,7 @@ const backlogPeriod = 5 * time.Second
 
 // backlogShare bounds the time spent counting: the next count waits this many times as long
 // as the last one took.
-const backlogShare = 100
+const backlogShare = 1000
 
 // A backlog holds what the owners of this broker counted last in the store, for metrics: halves
 // and dead letters in each shard, and the outbox in the relay's. A scrape reads it and asks no store.
@@ -135,6 +135,7 @@ func (o *owner) countLoop(ctx context.Context) error {
 	defer t.Stop()
 	var rows seqAge
 	var c counted
+	turn := o.turn(backlogPeriod)
 	for {
 		select {
 		case <-ctx.Done():
@@ -152,7 +153,8 @@ func (o *owner) countLoop(ctx context.Context) error {
 		case ctx.Err() == nil:
 			o.metrics.storeErrors.WithLabelValues(o.st.Name, "count").Inc()
 		}
-		t.Reset(max(backlogPeriod, backlogShare*time.Since(began)))
+		t.Reset(max(backlogPeriod, backlogShare*time.Since(began)) + turn)
+		turn = 0
 	}
 }
 

@@ -32,7 +32,7 @@ func checkPause(took time.Duration) time.Duration {
 // groups that have an instance here, and those with a callback: a group that is away costs
 // nothing and loses no check.
 func (o *owner) checkLoop(ctx context.Context) error {
-	t := time.NewTimer(checkPeriod)
+	t := time.NewTimer(o.turn(checkPeriod))
 	defer t.Stop()
 	for {
 		select {

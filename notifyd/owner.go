@@ -180,6 +180,15 @@ func (o *owner) run(ctx context.Context) error {
 // errReleased ends the loops after a hand-over.
 var errReleased = errors.New("shard released")
 
+// turns are the instants of a period at which shards do what they do once in it.
+const turns = 8
+
+// turn is when in a period this shard begins. If all shards settled, counted or asked at one instant, whoever publishes
+// then would wait.
+func (o *owner) turn(period time.Duration) time.Duration {
+	return period * time.Duration(o.no%turns) / turns
+}
+
 // lose ends the ownership of a shard whose lease is another's: an idle owner would not
 // notice by itself.
 func (o *owner) lose() {

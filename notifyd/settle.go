@@ -27,7 +27,7 @@ const (
 // messages, so that one position is never in two transactions at once.
 func (o *owner) settleLoop(ctx context.Context) error {
 	defer close(o.settleEnded)
-	period := time.NewTicker(settlePeriod)
+	period := time.NewTimer(o.turn(settlePeriod))
 	defer period.Stop()
 	ping := time.NewTicker(pingPeriod)
 	defer ping.Stop()
@@ -38,6 +38,7 @@ func (o *owner) settleLoop(ctx context.Context) error {
 		case <-o.releasing:
 			return o.handOver(ctx)
 		case <-period.C:
+			period.Reset(settlePeriod)
 		case <-o.settleWake:
 		case w := <-o.deadWork:
 			if err := o.changeDead(ctx, w); err != nil {
