@@ -51,11 +51,11 @@ type Config struct {
 
 	// HeartbeatPeriod is how long the server is silent before it says that it is there: 1 s.
 	HeartbeatPeriod time.Duration
-	// ReadTimeout is how long nothing may come before the connection counts as dead: 30 s,
-	// or ten heartbeats if that is longer. It must be at least twice HeartbeatPeriod.
+	// ReadTimeout is how long nothing may come before the connection counts as dead: three
+	// heartbeats. It must be at least twice HeartbeatPeriod.
 	ReadTimeout time.Duration
-	// SeekTimeout replaces ReadTimeout until the first event: the server may have to search
-	// many files for the position: 5 minutes.
+	// SeekTimeout replaces ReadTimeout until the first transaction or heartbeat: the server may
+	// have to search many files for the position: 5 minutes.
 	SeekTimeout time.Duration
 
 	// Logger gets one line for each change of state; nil: none.
@@ -90,7 +90,7 @@ func (c Config) filled() (Config, error) {
 	def(&c.MemoryBytes, max(64<<20, 2*c.SpoolAbove))
 	def(&c.SpoolLimit, 16<<30)
 	def(&c.HeartbeatPeriod, time.Second)
-	def(&c.ReadTimeout, max(30*time.Second, 10*c.HeartbeatPeriod))
+	def(&c.ReadTimeout, 3*c.HeartbeatPeriod)
 	def(&c.SeekTimeout, max(5*time.Minute, c.ReadTimeout))
 	if c.MemoryBytes < 2*c.SpoolAbove || c.SpoolAbove < 0 {
 		wrong = append(wrong, fmt.Errorf("memory of %d bytes is less than twice the spool threshold of %d", c.MemoryBytes, c.SpoolAbove))

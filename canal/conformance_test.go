@@ -697,3 +697,32 @@ func TestWhatIsPurgedIsNamed(t *testing.T) {
 		t.Errorf("at the end: %v", err)
 	}
 }
+
+// A transaction ends in the file that is written, and a heartbeat at its end. MariaDB may add
+// an event of its own to a new file, a moment later.
+func TestAPlaceIsWhereTheFileEnds(t *testing.T) {
+	s := newStore(t, dbtest.Private(t, embedded.Config{}))
+	tl := s.tail(t, s.position(t))
+	for range 2 {
+		s.exec(t, insert(int(time.Now().UnixMicro())), "FLUSH BINARY LOGS", insert(int(time.Now().UnixMicro())))
+		tl.rows()
+		txn, _ := tl.rows()
+		look, err := Look(t.Context(), s.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := look.Logs[len(look.Logs)-1]
+		if off := last.Bytes - txn.End.Offset; txn.End.File != last.Name || off < 0 || off > 100 || look.Clock.Abs() > time.Minute {
+			t.Errorf("transaction ends at %+v, the server %+v", txn.End, look)
+		}
+		await(t, "a heartbeat at the end", func() bool {
+			look, err := Look(t.Context(), s.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			last := look.Logs[len(look.Logs)-1]
+			txn := tl.step()
+			return txn.Kind == Heartbeat && !txn.Came.IsZero() && txn.End == Place{last.Name, last.Bytes}
+		})
+	}
+}

@@ -25,7 +25,7 @@
 //	spool.go     rows of one transaction, in memory or in a file
 //	position.go  GTID sets
 //	inspect.go   a server's settings, identity and position, and what they must be
-//	logs.go      a server's binlog files
+//	logs.go      a server's binlog files and its clock
 //	classify.go  which errors an operator must mend
 //	errors.go    reasons to stop
 //	config.go, stats.go, txn.go  what goes in and comes out
@@ -58,9 +58,9 @@
 //   - go-mysql runs in raw mode: it reads packets and we decode. Its syncer otherwise decodes
 //     foreign tables, needs their types, expands a compressed transaction whole, and clones the
 //     GTID set at each event.
-//   - Positions in files are never used: they are 32 bits wide, and 0 in many events of
-//     MariaDB 11.4 and newer. Therefore FillZeroLogPos, which costs the text of each statement,
-//     is not needed.
+//   - Positions in files are used to measure, and for nothing else: they are 32 bits wide, and
+//     0 in many events of MariaDB 11.4 and newer. Therefore FillZeroLogPos, which costs the text
+//     of each statement, is not needed.
 //   - Checks at connecting read global settings, but every session can change format, row image
 //     and compression for itself. So what arrives is checked as well: text that changes rows
 //     of the schema, a row image without a needed column, XA, a partial update. The list of

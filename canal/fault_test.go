@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-mysql-org/go-mysql/replication"
 	"go.uber.org/goleak"
 )
 
@@ -215,15 +216,64 @@ func TestHeartbeatsKeepAnIdleConnectionForManyTimesTheReadTimeout(t *testing.T) 
 		d.beat()
 	})
 	store := &store{config: s.config()}
-	store.config.ReadTimeout = 200 * time.Millisecond
+	store.config.ReadTimeout = time.Second
 	tl := store.tail(t, Position{})
-	for began := time.Now(); time.Since(began) < 2*time.Second; {
+	for began := time.Now(); time.Since(began) < 3*time.Second; {
 		if txn := tl.step(); txn.Kind != Heartbeat {
 			t.Fatalf("came out: %+v", txn)
 		}
 	}
 	if n := len(s.asked()); n != 1 {
 		t.Errorf("%d dumps, stats %+v", n, tl.Stats())
+	}
+}
+
+// Three heartbeats that do not come are enough, unless the server has not found the position.
+func TestAStalledConnectionIsNoticedWithinThreeHeartbeats(t *testing.T) {
+	flavors(t, func(t *testing.T, f Flavor) {
+		const period = 100 * time.Millisecond
+		gone := make(chan struct{})
+		s := newPrimary(t, f, func(d *dump) {
+			d.head()
+			if d.no == 0 {
+				d.send(event{typ: replication.PREVIOUS_GTIDS_EVENT})
+				<-time.After(5 * period) // it searches
+				d.send(transaction(f, 1, 10)...)
+				<-gone
+				return
+			}
+			d.send(transaction(f, 2, 20)...)
+			d.beat()
+		})
+		if s.executed = gtidText(f, 2); f == MySQL {
+			s.executed = scriptSID.String() + ":1-2"
+		}
+		t.Cleanup(func() { close(gone) })
+		store := &store{config: s.config()}
+		store.config.HeartbeatPeriod, store.config.ReadTimeout, store.config.SeekTimeout = period, 0, time.Hour
+		tl := store.tail(t, Position{})
+		if got, st := tl.line(), tl.Stats(); got != "1 10" || len(st.Reconnects) != 0 {
+			t.Errorf("transaction %q, stats %+v", got, st)
+		}
+		began := time.Now()
+		if got := tl.line(); got != "2 20" {
+			t.Errorf("transaction %q", got)
+		}
+		if d, st := time.Since(began), tl.Stats(); d > 20*time.Second || st.Reconnects[Timeout] == 0 {
+			t.Errorf("noticed after %s, stats %+v", d, st)
+		}
+	})
+}
+
+func TestTheServersClockIsMeasured(t *testing.T) {
+	for _, ahead := range []time.Duration{-time.Hour, 0, time.Hour} {
+		s := newPrimary(t, MySQL, nil)
+		s.clock = ahead
+		began := time.Now()
+		look, err := Look(t.Context(), s.config())
+		if off := (look.Clock - ahead).Abs(); err != nil || off > time.Since(began) || look.Logs != nil {
+			t.Errorf("ahead by %s: %+v, %v", ahead, look, err)
+		}
 	}
 }
 

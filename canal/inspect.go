@@ -25,8 +25,7 @@ type ServerInfo struct {
 	// Purged is what the binlog holds no more. MariaDB tells only an account that may list
 	// the files: without REPLICATION CLIENT it is zero there.
 	Purged Position
-	// Logs are the binlog files, oldest first; nil when the account may not list them.
-	Logs []LogFile
+	Survey
 	// ReadOnly: the server accepts no writes of ordinary accounts.
 	ReadOnly bool
 	// BinlogExpire is after what time the server drops binlog; 0: never.
@@ -57,28 +56,42 @@ const settings = `SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'serv
 	'log_bin', 'binlog_format', 'binlog_row_image', 'binlog_row_metadata', 'gtid_mode', 'read_only',
 	'binlog_expire_logs_seconds', 'expire_logs_days', 'lower_case_table_names')`
 
-func inspect(ctx context.Context, c *Config) (info ServerInfo, err error) {
+// asking asks over a short connection.
+func (c *Config) asking(ctx context.Context, ask func(*sql.Conn) error) error {
 	m := mysql.NewConfig()
 	m.Net, m.Addr, m.User, m.Passwd, m.TLS = c.network(), c.Addr, c.User, c.Password, c.TLS
-	m.Timeout, m.ReadTimeout, m.WriteTimeout = 10*time.Second, c.ReadTimeout, c.ReadTimeout
+	m.Timeout, m.ReadTimeout, m.WriteTimeout = loginTimeout, loginTimeout, loginTimeout
 	m.Logger, m.InterpolateParams = driverLog{c.Logger}, true
+	m.Params = map[string]string{"time_zone": "'+00:00'"}
 	connector, err := mysql.NewConnector(m)
 	if err != nil {
-		return info, err
+		return err
 	}
 	db := sql.OpenDB(connector)
 	defer db.Close()
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return info, err
+		return err
 	}
 	defer conn.Close()
+	return ask(conn)
+}
+
+func inspect(ctx context.Context, c *Config) (info ServerInfo, err error) {
+	err = c.asking(ctx, func(conn *sql.Conn) error {
+		info, err = inspectOn(ctx, conn)
+		return err
+	})
+	return info, err
+}
+
+func inspectOn(ctx context.Context, conn *sql.Conn) (info ServerInfo, err error) {
 	if info.vars, err = readSettings(ctx, conn); err != nil {
 		return info, err
 	}
 	info.describe()
 	info.Position.Flavor, info.Purged.Flavor = info.Flavor, info.Flavor
-	if info.Logs, err = readLogs(ctx, conn); err != nil {
+	if info.Survey, err = survey(ctx, conn); err != nil {
 		return info, err
 	}
 	return info, info.readPosition(ctx, conn)

@@ -4,12 +4,73 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math"
+	"strconv"
+	"time"
 )
 
 // A LogFile is one binlog file of a server.
 type LogFile struct {
 	Name  string
 	Bytes int64
+}
+
+// A Survey is what of a server changes all the time.
+type Survey struct {
+	// Clock is the server's clock minus ours, exact to half a round trip.
+	Clock time.Duration
+	// Logs are the binlog files, oldest first; nil when the account may not list them.
+	Logs []LogFile
+}
+
+// Look surveys a server over a short connection: a SHOW BINARY LOGS, and some looks at the
+// clock. Errors are as those of Inspect.
+func Look(ctx context.Context, c Config) (s Survey, err error) {
+	if c, err = c.filled(); err != nil {
+		return s, err
+	}
+	err = c.asking(ctx, func(conn *sql.Conn) error {
+		s, err = survey(ctx, conn)
+		return err
+	})
+	if err != nil {
+		return s, c.located(err, stageLogin)
+	}
+	return s, nil
+}
+
+func survey(ctx context.Context, conn *sql.Conn) (s Survey, err error) {
+	if s.Clock, err = readClock(ctx, conn); err != nil {
+		return s, err
+	}
+	s.Logs, err = readLogs(ctx, conn)
+	return s, err
+}
+
+// clockLooks is how often the clock is read; the quickest answer counts.
+const clockLooks = 3
+
+// readClock is the server's clock minus ours, as if the server had looked in the middle of
+// the round trip.
+func readClock(ctx context.Context, conn *sql.Conn) (ahead time.Duration, err error) {
+	quickest := time.Duration(math.MaxInt64)
+	for range clockLooks {
+		var text string
+		asked := time.Now()
+		if err := conn.QueryRowContext(ctx, "SELECT UNIX_TIMESTAMP(NOW(6))").Scan(&text); err != nil {
+			return 0, err
+		}
+		took := time.Since(asked)
+		seconds, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return 0, fmt.Errorf("server's clock: %w", err)
+		}
+		if took < quickest {
+			quickest = took
+			ahead = time.UnixMicro(int64(seconds * 1e6)).Sub(asked.Add(took / 2))
+		}
+	}
+	return ahead, nil
 }
 
 // readLogs lists the server's binlog files, oldest first. An account without REPLICATION

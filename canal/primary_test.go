@@ -28,8 +28,9 @@ type primary struct {
 	mu       sync.Mutex
 	vars     map[string]string
 	executed string
-	purged   string   // MySQL
-	logged   string   // MariaDB
+	purged   string // MySQL
+	logged   string // MariaDB
+	clock    time.Duration
 	dumps    []string // the position that each dump asked for
 	serve    func(c *dump)
 	conns    []net.Conn
@@ -141,6 +142,9 @@ func (d *dump) HandleQuery(q string) (*gomysql.Result, error) {
 		rows = append(rows, []any{d.executed + " ", d.purged + " "}) // the library sends an empty text as NULL
 	case strings.HasPrefix(q, "SELECT @@global.gtid_binlog_pos"):
 		rows = append(rows, []any{d.executed + " ", d.logged + " "})
+	case strings.HasPrefix(q, "SELECT UNIX_TIMESTAMP"):
+		names = names[:1]
+		rows = append(rows, []any{fmt.Sprintf("%.6f", float64(time.Now().Add(d.clock).UnixMicro())/1e6)})
 	case q == "SHOW BINARY LOGS":
 		return nil, gomysql.NewError(erSpecificAccess, "no REPLICATION CLIENT")
 	case strings.HasPrefix(q, "SET @slave_connect_state='"):

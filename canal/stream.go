@@ -28,7 +28,14 @@ type stream struct {
 }
 
 // An item is a transaction, or a heartbeat when txn is nil.
-type item struct{ txn *txn }
+type item struct {
+	txn  *txn
+	came time.Time
+	end  Place
+}
+
+// loginTimeout bounds each answer of a server before it streams.
+const loginTimeout = 10 * time.Second
 
 // queued is how many transactions may wait, whatever their size; their rows are bounded
 // by Config.MemoryBytes.
@@ -40,7 +47,7 @@ func openStream(ctx context.Context, c *Config, f Flavor, from *gtidSet, fold bo
 	ctx, stop := context.WithCancel(ctx)
 	s := &stream{
 		items: make(chan item, queued), ended: make(chan error, 1), stop: stop,
-		wire: &wire{bytes: &st.bytes, idle: c.ReadTimeout, seek: c.SeekTimeout},
+		wire: &wire{bytes: &st.bytes, idle: c.ReadTimeout, seek: c.SeekTimeout, login: max(loginTimeout, c.ReadTimeout)},
 	}
 	s.sink = newSink(ctx, c, f, fold, s, st)
 	cfg := replication.BinlogSyncerConfig{
@@ -154,6 +161,8 @@ type sink struct {
 	stream    *stream
 	stats     *stats
 	frames    *frames
+	at        Place // behind the last event
+	flowing   bool
 	err       error // what ended it; read after the stream's end
 }
 
@@ -184,43 +193,54 @@ func newSink(ctx context.Context, c *Config, f Flavor, fold bool, s *stream, st 
 
 // HandleEvent is called for each event in order. What it returns ends the stream.
 func (k *sink) HandleEvent(e *replication.BinlogEvent) error {
-	k.stats.lastEvent.Store(time.Now().UnixNano())
+	now := time.Now()
+	k.stats.lastEvent.Store(now.UnixNano())
+	if e.Header.LogPos > 0 { // 0 in events that are not in the file
+		k.at.Offset = int64(e.Header.LogPos)
+	}
 	ev := event{typ: e.Header.EventType, flags: e.Header.Flags, when: e.Header.Timestamp, server: e.Header.ServerID}
 	switch b := e.Event.(type) {
 	case *replication.FormatDescriptionEvent:
 		k.frames.checksums = b.ChecksumAlgorithm == replication.BINLOG_CHECKSUM_ALG_CRC32
 	case *replication.GenericEvent:
 		ev.body = b.Data
-		k.begun()
+		k.stats.connected.Store(true)
+	case *replication.RotateEvent:
+		k.at = Place{File: string(b.NextLogName), Offset: int64(b.Position)}
 	}
 	if isHeartbeat(ev.typ) {
+		k.begun()
 		k.stats.heartbeats.Add(1)
-		k.heartbeat()
+		k.heartbeat(now)
 		return nil
 	}
 	t, err := k.assembler.push(ev)
-	k.err = k.queue(t, err)
+	k.err = k.queue(t, now, err)
 	return k.err
 }
 
 // handleLarge is HandleEvent for an event that go-mysql does not see.
 func (k *sink) handleLarge(e event, end func(error) error) error {
-	k.stats.lastEvent.Store(time.Now().UnixNano())
+	now := time.Now()
+	k.stats.lastEvent.Store(now.UnixNano())
 	k.begun()
 	t, err := k.assembler.push(e)
-	k.err = k.queue(t, end(err))
+	k.err = k.queue(t, now, end(err))
 	return k.err
 }
 
-// queue passes a transaction on, if there is one and nothing went wrong.
-func (k *sink) queue(t *txn, err error) error {
+// queue passes a transaction that came now on, if there is one and nothing went wrong.
+func (k *sink) queue(t *txn, now time.Time, err error) error {
 	k.countVoids()
+	if k.assembler.open != nil || t != nil {
+		k.begun()
+	}
 	if t == nil {
 		return err
 	}
 	if err == nil {
 		select {
-		case k.stream.items <- item{t}:
+		case k.stream.items <- item{t, now, k.at}:
 			return nil
 		case <-k.ctx.Done():
 			err = k.ctx.Err()
@@ -239,18 +259,19 @@ func (k *sink) countVoids() {
 
 // begun: the server found the position and sends.
 func (k *sink) begun() {
-	if !k.stats.connected.Swap(true) {
+	if !k.flowing {
+		k.flowing = true
 		k.stream.wire.streaming()
 	}
 }
 
 // heartbeat passes one on unless something waits already, or a transaction is open.
-func (k *sink) heartbeat() {
+func (k *sink) heartbeat(now time.Time) {
 	if k.assembler.open != nil || len(k.stream.items) > 0 {
 		return
 	}
 	select {
-	case k.stream.items <- item{}:
+	case k.stream.items <- item{came: now, end: k.at}:
 	default:
 	}
 }

@@ -13,7 +13,7 @@ import (
 func TestAStreamGivesAllItHasBeforeItsError(t *testing.T) {
 	s := &stream{items: make(chan item, queued), ended: make(chan error, 1), sink: &sink{}}
 	for i := range 30 {
-		s.items <- item{&txn{gtid: gtid{seq: uint64(i)}}}
+		s.items <- item{txn: &txn{gtid: gtid{seq: uint64(i)}}}
 	}
 	s.ended <- io.EOF
 	for i := range 30 {

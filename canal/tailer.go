@@ -193,7 +193,7 @@ func (r *run) logFound(info *ServerInfo) {
 // hand gives one item to the caller. A heartbeat means that all was sent only when we
 // hold what the server had when we connected: MySQL also sends them while it searches.
 func (r *run) hand(it item, caughtUp *gtidSet) error {
-	out := Txn{Kind: Heartbeat, Server: r.config.Server, set: r.set}
+	out := Txn{Kind: Heartbeat, Came: it.came, End: it.end, Server: r.config.Server, set: r.set}
 	if t := it.txn; t != nil {
 		if t.rows != nil {
 			defer t.rows.release()

@@ -27,6 +27,10 @@ type Txn struct {
 	// CommitTime by the server's clock: microseconds on MySQL, whole seconds on MariaDB.
 	// A heartbeat has none.
 	CommitTime time.Time
+	// Came is when its last event came, by our clock.
+	Came time.Time
+	// End is where in the server's binlog it ends. It serves to measure, not to read on.
+	End Place
 	// Server is the identity of the server that sent it.
 	Server ServerID
 
@@ -52,6 +56,13 @@ func (t *Txn) After() Position {
 		return Position{}
 	}
 	return t.set.position()
+}
+
+// A Place is a position in a server's binlog files. The offset is of 32 bits in the binlog:
+// in a file above 4 GiB, which only a transaction of that size makes, it begins anew.
+type Place struct {
+	File   string
+	Offset int64
 }
 
 // A Position is a set of GTIDs executed, in the text form of its flavor. The zero

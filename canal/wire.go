@@ -17,6 +17,7 @@ type wire struct {
 	bytes *atomic.Uint64
 	idle  time.Duration // that a read may take
 	seek  time.Duration // instead, while the server searches for the position
+	login time.Duration // instead, before it was asked to
 
 	mu    sync.Mutex
 	conn  net.Conn
@@ -71,7 +72,7 @@ func (w *wire) seeking() {
 	}
 }
 
-// streaming: the first event has come.
+// streaming: the first transaction or heartbeat has come, and one must come each period.
 func (w *wire) streaming() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +84,10 @@ func (w *wire) expect() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	d := w.idle
-	if w.phase == searching {
+	switch w.phase {
+	case greeting:
+		d = w.login
+	case searching:
 		d = w.seek
 	}
 	return w.conn.SetReadDeadline(time.Now().Add(d))

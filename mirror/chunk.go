@@ -6,6 +6,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"notifymirror/canal"
 	"notifymirror/mirror/record"
 )
 
@@ -22,9 +23,9 @@ type chunk struct {
 	size, lowest int
 	// at is the checkpoint behind the chunk; the writer completes it.
 	at checkpoint
-	// number and instant are what lag.settled wants when the chunk is in Kafka.
-	number  uint64
+	// instant and end are what lag.settled wants when the chunk is in Kafka.
 	instant time.Time
+	end     canal.Place
 	// memory is what the chunk needs of the memory budget, and held what it has of it.
 	memory, held int64
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 
 	"notifymirror/canal"
 )
+
+// surveyEvery is how often the server's clock and its list of binlog files are asked for.
+const surveyEvery = time.Minute
 
 // abortGrace is how long a planned stop tries to abort the open Kafka transaction.
 const abortGrace = 500 * time.Millisecond
@@ -28,7 +32,6 @@ type Copier struct {
 	dsn     *mysql.Config
 	log     *slog.Logger
 	lag     lag
-	expire  atomic.Int64 // of the binlog, nanoseconds
 	shards  atomic.Int32 // of the store, once it was asked
 	metrics *storeMetrics
 	board   board
@@ -36,13 +39,15 @@ type Copier struct {
 	session time.Duration
 
 	// What tests replace.
-	readStore  func(context.Context) (storeInfo, error)
-	openSource func(canal.Position) source
-	openProbe  func(canal.Position) source
-	probeLimit time.Duration
-	connected  func() bool
-	dialer     dialer
-	lookEvery  time.Duration // verifyEvery
+	readStore   func(context.Context) (storeInfo, error)
+	openSource  func(canal.Position) source
+	openProbe   func(canal.Position) source
+	probeLimit  time.Duration
+	survey      func(context.Context) (canal.Survey, error)
+	surveyEvery time.Duration
+	connected   func() bool
+	dialer      dialer
+	lookEvery   time.Duration // verifyEvery
 }
 
 // New makes a Copier of the configuration's store of that name, and registers its metrics,
@@ -56,7 +61,7 @@ func New(config Config, store string, deps Deps) (*Copier, error) {
 	if !known {
 		return nil, fmt.Errorf("%w: stores.%s: is not there", ErrConfig, store)
 	}
-	c := &Copier{config: config.WithDefaults(), name: store, session: Session, probeLimit: probeLimit, lookEvery: verifyEvery}
+	c := &Copier{config: config.WithDefaults(), name: store, session: Session, probeLimit: probeLimit, surveyEvery: surveyEvery, lookEvery: verifyEvery}
 	var err error
 	if c.dsn, err = parseDSN(of.DSN); err != nil {
 		return nil, err
@@ -74,6 +79,7 @@ func New(config Config, store string, deps Deps) (*Copier, error) {
 	c.readStore = func(ctx context.Context) (storeInfo, error) { return readStore(ctx, c.dsn, tail) }
 	c.openSource = func(at canal.Position) source { return tailed{tailer, at} }
 	c.openProbe = func(at canal.Position) source { return probing(tail, at) }
+	c.survey = func(ctx context.Context) (canal.Survey, error) { return canal.Look(ctx, tail) }
 	c.connected = func() bool { return tailer.Stats().Connected }
 	return c, nil
 }
@@ -81,7 +87,7 @@ func New(config Config, store string, deps Deps) (*Copier, error) {
 // Status is the mirror's state now.
 func (c *Copier) Status() Status {
 	s := c.board.read()
-	s.LagSeconds = c.lag.behind(time.Now()).Seconds()
+	s.measure(c.lag.at(time.Now()))
 	s.Connected = c.connected()
 	return s
 }
@@ -96,6 +102,11 @@ func (c *Copier) Run(ctx context.Context) error {
 	defer c.metrics.active.Set(0)
 	defer c.metrics.setWaiting("")
 	c.board.enter(Starting, time.Now())
+	looking, enough := context.WithCancel(ctx)
+	var looks sync.WaitGroup
+	looks.Go(func() { c.keepSurveying(looking) })
+	defer looks.Wait()
+	defer enough()
 	pause := backoff{}
 	for {
 		err := c.attend(ctx, &pause)
@@ -115,6 +126,28 @@ func (c *Copier) Run(ctx context.Context) error {
 			c.board.enter(Idle, time.Now())
 			return nil
 		}
+	}
+}
+
+// keepSurveying surveys the store's server, unless another canald is active and does.
+func (c *Copier) keepSurveying(ctx context.Context) {
+	tick := time.NewTicker(c.surveyEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if c.board.read().State == Standby {
+			continue
+		}
+		s, err := c.survey(ctx)
+		if err != nil {
+			c.log.Debug("server not surveyed", "err", err) // the stream tells what it means
+			continue
+		}
+		c.lag.surveyed(s)
 	}
 }
 
@@ -226,7 +259,11 @@ func (c *Copier) newWriter(s *start, memory *semaphore.Weighted, pool *chunkPool
 }
 
 func (c *Copier) newReader(s *start, memory *semaphore.Weighted, pool *chunkPool, out chan<- *chunk) *reader {
-	c.lag.start(time.UnixMicro(s.at.Last.CommittedAt))
+	var committed time.Time
+	if us := s.at.Last.CommittedAt; us > 0 {
+		committed = time.UnixMicro(us)
+	}
+	c.lag.start(committed, time.Now())
 	return &reader{
 		config: c.config, at: s.at, order: newOrder(s.at.Shards),
 		rows: rowDecoder{schema: c.dsn.DBName},

@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"notifymirror/canal"
 	"notifymirror/mirror/embedded"
 	"notifymirror/mirror/record"
 )
@@ -89,6 +90,7 @@ func (b *bench) copier(change ...func(*Copier)) *Copier {
 	}
 	c.readStore = func(context.Context) (storeInfo, error) { return b.script.info(b.storeID), nil }
 	c.openSource, c.openProbe, c.probeLimit = b.script.from, b.script.from, patience
+	c.survey = func(context.Context) (canal.Survey, error) { return b.script.survey(), nil }
 	c.connected = func() bool { return true }
 	c.session = b.session
 	for _, f := range change {

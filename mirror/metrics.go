@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -79,18 +78,25 @@ func newStoreMetrics(reg prometheus.Registerer, store string, c *Copier, tailer 
 	for _, c := range append(tailerMetrics(tailer), []prometheus.Collector{
 		m.active, transactions, m.topicRecords, m.topicBytes, skipped, m.errors,
 		m.buffered, m.latency, m.transaction, m.checkpointed, m.halted, m.waiting,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "notify_mirror_lag_seconds", Help: "Age of the last instant known to be wholly in Kafka.",
-		}, func() float64 { return c.lag.behind(time.Now()).Seconds() }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "notify_mirror_binlog_headroom_seconds", Help: "Time until the server may drop binlog that is not in Kafka.",
-		}, func() float64 { return headroom(time.Duration(c.expire.Load()), c.lag.behind(time.Now())) }),
+		lagGauge("notify_mirror_lag_seconds", "Age of the last instant known to be wholly in Kafka.",
+			c, func(l lagging) float64 { return l.behind.Seconds() }),
+		lagGauge("notify_mirror_lag_bytes", "Binlog that is not in Kafka yet; NaN: not known.",
+			c, func(l lagging) float64 { return l.bytes }),
+		lagGauge("notify_mirror_binlog_files_before_checkpoint", "Binlog files older than what is not in Kafka yet; NaN: not known.",
+			c, func(l lagging) float64 { return l.files }),
+		lagGauge("notify_mirror_binlog_headroom_seconds", "Time until the server may drop binlog that is not in Kafka.",
+			c, func(l lagging) float64 { return l.headroom }),
 	}...) {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// lagGauge is a gauge of how far a mirror is behind.
+func lagGauge(name, help string, c *Copier, value func(lagging) float64) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(c.lag.at(time.Now())) })
 }
 
 // tailerMetrics are those that the Tailer counts.
@@ -122,14 +128,14 @@ func (m *storeMetrics) topic(name string) topicMetrics {
 	return t
 }
 
-// committed counts the records of a Kafka transaction.
-func (m *storeMetrics) committed(chunks []*chunk, now time.Time, took time.Duration) {
+// committed counts the records of a Kafka transaction; age tells that of a time of the store's.
+func (m *storeMetrics) committed(chunks []*chunk, now time.Time, took time.Duration, age func(of, now time.Time) time.Duration) {
 	for _, c := range chunks {
 		for i := 0; i < len(c.items); {
 			t, first, bytes := c.items[i].topic, i, 0
 			for ; i < len(c.items) && c.items[i].topic == t; i++ {
 				bytes += c.items[i].size
-				m.latency.Observe(max(0, now.Sub(time.UnixMicro(c.items[i].bornAt)).Seconds()))
+				m.latency.Observe(age(time.UnixMicro(c.items[i].bornAt), now).Seconds())
 			}
 			t.metrics.records.Add(float64(i - first))
 			t.metrics.bytes.Add(float64(bytes))
@@ -150,14 +156,6 @@ func (m *storeMetrics) setWaiting(reason Reason) {
 	for _, r := range obstacleReasons {
 		m.waiting.WithLabelValues(string(r)).Set(bool01(r == reason))
 	}
-}
-
-// headroom is how long the server keeps what is not copied yet; infinite when it keeps all.
-func headroom(expire, behind time.Duration) float64 {
-	if expire == 0 {
-		return math.Inf(1)
-	}
-	return (expire - behind).Seconds()
 }
 
 func bool01(b bool) float64 {

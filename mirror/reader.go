@@ -60,7 +60,7 @@ func (r *reader) take(ctx context.Context, t txn) error {
 	switch t.kind {
 	case canal.Heartbeat:
 		r.at.GTIDs = t.after().GTIDs
-		return r.hand(ctx, time.Now())
+		return r.hand(ctx, r.lag.beat(t.came), t.end)
 	case canal.Foreign:
 		return r.foreign(ctx, t)
 	case canal.Rows:
@@ -71,12 +71,12 @@ func (r *reader) take(ctx context.Context, t txn) error {
 
 func (r *reader) foreign(ctx context.Context, t txn) error {
 	r.metrics.foreign.Inc()
-	r.lag.read()
+	r.lag.read(t.commitTime, t.end)
 	if time.Since(r.handed) < foreignEvery {
 		return nil // a later one, or the next heartbeat, takes the position along
 	}
 	r.at.GTIDs = t.after().GTIDs
-	return r.hand(ctx, t.commitTime)
+	return r.hand(ctx, t.commitTime, t.end)
 }
 
 // messages copies a transaction's message inserts. Those of an open transaction that are
@@ -90,7 +90,7 @@ func (r *reader) messages(ctx context.Context, t txn) error {
 		}
 		skip, last = r.at.OpenCopied, r.at.Last
 	}
-	r.lag.read()
+	r.lag.read(t.commitTime, t.end)
 	r.metrics.messages.Inc()
 	source := record.Source{Store: r.at.Store, Generation: r.at.Generation}
 	var n uint64
@@ -127,7 +127,7 @@ func (r *reader) messages(ctx context.Context, t txn) error {
 		return otherMessages(r.at)
 	}
 	r.at.GTIDs, r.at.OpenGTID, r.at.OpenCopied = t.after().GTIDs, "", 0
-	return r.hand(ctx, t.commitTime)
+	return r.hand(ctx, t.commitTime, t.end)
 }
 
 // copy puts a message's record into the chunk, and hands the chunk on first when it is
@@ -153,7 +153,7 @@ func (r *reader) copy(ctx context.Context, t txn, m message, s stamp, copied uin
 	large := size >= largeRecord
 	if !r.batch.fits(1, size, topic.limit) || large && r.batch.n > 0 {
 		r.at.OpenGTID, r.at.OpenCopied = t.gtid, copied
-		if err := r.hand(ctx, t.commitTime); err != nil {
+		if err := r.hand(ctx, t.commitTime, canal.Place{}); err != nil {
 			return err
 		}
 	}
@@ -179,15 +179,16 @@ func (r *reader) current() *chunk {
 }
 
 // hand gives the chunk to the writer, with the checkpoint behind it; instant is the commit
-// time of what was read last, or the time of a heartbeat.
-func (r *reader) hand(ctx context.Context, instant time.Time) error {
+// time of what was read last, or the time of a heartbeat, and end where that ends; the zero
+// place for a piece of a transaction.
+func (r *reader) hand(ctx context.Context, instant time.Time, end canal.Place) error {
 	c := r.current()
 	r.chunk = nil
 	r.batch.reset()
 	shards := c.at.Shards
 	c.at = r.at
 	c.at.Shards = r.order.positions(shards[:0])
-	c.number, c.instant = r.lag.number(), latest(instant, c.items)
+	c.instant, c.end = latest(instant, c.items), end
 	if err := r.reserve(ctx, c, c.memory); err != nil {
 		return err
 	}

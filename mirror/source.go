@@ -13,6 +13,8 @@ type txn struct {
 	kind       canal.Kind
 	gtid       string
 	commitTime time.Time
+	came       time.Time
+	end        canal.Place
 	server     canal.ServerID
 	rows       iter.Seq2[canal.Row, error]
 	after      func() canal.Position

@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -54,8 +55,14 @@ type Status struct {
 	Seq        uint64 `json:"seq"`
 	// Shards has the last pos of each shard, as epoch:n.
 	Shards []string `json:"shards,omitempty"`
-	// LagSeconds is notify_mirror_lag_seconds.
-	LagSeconds float64 `json:"lag_seconds"`
+	// LagSeconds is notify_mirror_lag_seconds, and so on; of what is not known, or infinite,
+	// there is nothing.
+	LagSeconds      float64  `json:"lag_seconds"`
+	LagBytes        *int64   `json:"lag_bytes,omitempty"`
+	FilesBefore     *int64   `json:"binlog_files_before_checkpoint,omitempty"`
+	HeadroomSeconds *float64 `json:"binlog_headroom_seconds,omitempty"`
+	// ClockSeconds is the server's clock minus this canald's.
+	ClockSeconds float64 `json:"server_clock_ahead_seconds"`
 	// CheckpointAt is when the last checkpoint was written.
 	CheckpointAt time.Time `json:"checkpoint_at,omitzero"`
 	// LastError is why the state is Waiting or Halted, or was so last.
@@ -179,6 +186,18 @@ func (b *board) read() Status {
 	return s
 }
 
+// measure fills in how far the mirror is behind.
+func (s *Status) measure(l lagging) {
+	s.LagSeconds, s.ClockSeconds = l.behind.Seconds(), l.clock.Seconds()
+	if !math.IsNaN(l.bytes) {
+		bytes, files := int64(l.bytes), int64(l.files)
+		s.LagBytes, s.FilesBefore = &bytes, &files
+	}
+	if !math.IsInf(l.headroom, 0) {
+		s.HeadroomSeconds = &l.headroom
+	}
+}
+
 // ready is nil while the state is Copying and the binlog stream is open, and while another
 // canald is active and this one ready to take over.
 func (s Status) ready() error {
@@ -186,7 +205,7 @@ func (s Status) ready() error {
 	case s.State == Copying && s.Connected, s.State == Standby:
 		return nil
 	case s.State == Copying:
-		return fmt.Errorf("mirror of store %s: the binlog stream is not open: see its log for the cause", s.Store)
+		return fmt.Errorf("mirror of store %s: the binlog stream is not open, and the mirror %.0f s behind: see its log for the cause", s.Store, s.LagSeconds)
 	case s.LastError != "":
 		return fmt.Errorf("mirror of store %s: %s: %s", s.Store, s.State, s.LastError)
 	}

@@ -27,6 +27,7 @@ type storeInfo struct {
 	server    canal.ServerID
 	// expire is after what time the server drops binlog; 0: never.
 	expire time.Duration
+	survey canal.Survey
 	// covers tells why the binlog cannot be read from a position on, as far as known.
 	covers func(canal.Position) error
 }
@@ -62,7 +63,7 @@ func readStore(ctx context.Context, cfg *mysql.Config, tail canal.Config) (info 
 	}
 	return storeInfo{
 		id: in.StoreID, shards: in.Shards, installed: in.InstalledGTID,
-		flavor: server.Flavor, server: server.Server, expire: server.BinlogExpire, covers: server.Covers,
+		flavor: server.Flavor, server: server.Server, expire: server.BinlogExpire, survey: server.Survey, covers: server.Covers,
 	}, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/google/uuid"
@@ -106,7 +107,11 @@ func (b *storeBench) insertIn(tx *sql.Tx, shard, n int, topic string, body func(
 // realCopier makes a Copier with nothing replaced.
 func (b *storeBench) realCopier() *Copier {
 	b.t.Helper()
-	c, err := New(b.config, b.store, Deps{Logger: testLogger(b.t), Registerer: prometheus.NewPedanticRegistry()})
+	reg := b.registry
+	if reg == nil {
+		reg = prometheus.NewPedanticRegistry()
+	}
+	c, err := New(b.config, b.store, Deps{Logger: testLogger(b.t), Registerer: reg})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -278,6 +283,67 @@ func TestOtherServerAtTheAddressHalts(t *testing.T) {
 	other.insert(0, 30, "trades", short)
 	b.config.Stores = other.config.Stores
 	b.mustHalt(b.realCopier(), ErrServerChanged, ReasonServer, "at risk", "point the dsn back")
+}
+
+// Metrics, readiness and status say how far the mirror is behind: idle, across files, and
+// when the server is gone.
+func TestLagOfARealServer(t *testing.T) {
+	b := newStoreBench(t, dbtest.Private(t, embedded.Config{}))
+	b.sql("GRANT REPLICATION CLIENT ON *.* TO mirror_" + b.storeID[:8] + "@'127.0.0.1'")
+	b.registry = prometheus.NewPedanticRegistry()
+	c := b.realCopier()
+	c.surveyEvery = 20 * time.Millisecond
+	stop := b.run(c)
+	caughtUp := func(files int) {
+		t.Helper()
+		b.awaitSeq(c)
+		eventually(t, func() error {
+			s := c.Status()
+			if s.LagBytes == nil || *s.LagBytes != 0 || *s.FilesBefore != int64(files) || s.LagSeconds > 20 || c.Ready() != nil {
+				return fmt.Errorf("status %+v", s)
+			}
+			return nil
+		})
+	}
+	b.insert(0, 10, "trades", short)
+	caughtUp(len(b.binlogs()) - 1)
+	b.sql("FLUSH BINARY LOGS")
+	b.insert(0, 10, "trades", short)
+	caughtUp(len(b.binlogs()) - 1)
+	b.purge()
+	caughtUp(0)
+	b.server.Kill()
+	eventually(t, func() error {
+		s, ready := c.Status(), c.Ready()
+		if s.LagSeconds < 3 || ready == nil || !strings.Contains(ready.Error(), "s behind") {
+			return fmt.Errorf("ready %v, status %+v", ready, s)
+		}
+		return nil
+	})
+	if got := gauge(t, b.registry, "notify_mirror_lag_seconds"); got < 3 {
+		t.Errorf("notify_mirror_lag_seconds %f", got)
+	}
+	if got := gauge(t, b.registry, "notify_mirror_lag_bytes"); got != 0 {
+		t.Errorf("notify_mirror_lag_bytes %f", got)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func gauge(t *testing.T, r *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.Metric[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
 }
 
 // copiedReal runs a Copier until every inserted message is in Kafka.

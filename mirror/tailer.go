@@ -60,7 +60,7 @@ func (s tailed) txns(ctx context.Context) iter.Seq2[txn, error] {
 				yield(txn{}, fmt.Errorf("binlog: %w", err))
 				return
 			}
-			if !yield(txn{t.Kind, t.GTID, t.CommitTime, t.Server, t.Rows(), t.After}, nil) {
+			if !yield(txn{t.Kind, t.GTID, t.CommitTime, t.Came, t.End, t.Server, t.Rows(), t.After}, nil) {
 				return
 			}
 		}

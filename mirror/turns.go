@@ -20,7 +20,8 @@ func (c *Copier) askStore(ctx context.Context) (storeInfo, error) {
 	if err != nil {
 		return info, &awayError{err}
 	}
-	c.expire.Store(int64(info.expire))
+	c.lag.expires(info.expire)
+	c.lag.surveyed(info.survey)
 	c.shards.Store(int32(info.shards))
 	return info, nil
 }

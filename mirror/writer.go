@@ -7,6 +7,8 @@ import (
 
 	"github.com/IBM/sarama"
 	"golang.org/x/sync/semaphore"
+
+	"notifymirror/canal"
 )
 
 const (
@@ -39,8 +41,8 @@ type writer struct {
 	saved func(checkpoint, time.Time)
 
 	at      checkpoint // behind the last chunk taken
-	number  uint64     // with instant, of the last chunk taken
-	instant time.Time
+	instant time.Time  // with end, of the last chunk taken
+	end     canal.Place
 	dirty   bool // at is not in Kafka yet
 	begun   time.Time
 	written time.Time // of the last checkpoint
@@ -125,7 +127,7 @@ func (w *writer) take(ctx context.Context, c *chunk) error {
 	if n == 0 {
 		w.release(c)
 		if w.batch.n == 0 {
-			w.lag.settled(w.number, w.instant)
+			w.lag.settled(w.instant, w.end)
 		}
 		return w.overdue(ctx)
 	}
@@ -164,7 +166,10 @@ func (w *writer) adopt(c *chunk) {
 	shards := append(w.at.Shards[:0], c.at.Shards...)
 	w.at = c.at
 	w.at.Shards = shards
-	w.number, w.instant = c.number, c.instant
+	w.instant = c.instant
+	if c.end.File != "" {
+		w.end = c.end
+	}
 	w.fresh = append(w.fresh, c.fresh...)
 }
 
@@ -212,8 +217,10 @@ func (w *writer) send(ctx context.Context, key, value []byte) error {
 
 // committed accounts for a transaction that is in Kafka.
 func (w *writer) committed(now time.Time) {
-	w.lag.settled(w.number, w.instant)
-	w.metrics.committed(w.chunks, now, now.Sub(w.begun))
+	if len(w.chunks) > 0 {
+		w.lag.settled(w.instant, w.end)
+	}
+	w.metrics.committed(w.chunks, now, now.Sub(w.begun), w.lag.age)
 	for _, c := range w.chunks {
 		w.release(c)
 	}

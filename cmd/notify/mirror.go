@@ -69,7 +69,16 @@ func statusPairs(s mirror.Status) []string {
 		"store", s.Store, "canald", s.ID, "active", cmp.Or(s.Active, "-"), "state", fmt.Sprintf("%s since %s", s.State, s.Since.UTC().Format(time.RFC3339)),
 		"server", s.Server + " " + s.Flavor, "position", s.Position,
 		"generation", strconv.FormatUint(s.Generation, 10), "seq", strconv.FormatUint(s.Seq, 10),
-		"lag", fmt.Sprintf("%.3f s", s.LagSeconds), "checkpoint", clock(s.CheckpointAt),
+		"lag", lagText(s), "checkpoint", clock(s.CheckpointAt),
+	}
+	if s.FilesBefore != nil {
+		pairs = append(pairs, "binlog files before", strconv.FormatInt(*s.FilesBefore, 10))
+	}
+	if s.HeadroomSeconds != nil {
+		pairs = append(pairs, "binlog headroom", fmt.Sprintf("%.0f s", *s.HeadroomSeconds))
+	}
+	if s.ClockSeconds > 1 || s.ClockSeconds < -1 {
+		pairs = append(pairs, "server's clock", fmt.Sprintf("%+.1f s", s.ClockSeconds))
 	}
 	for i, shard := range s.Shards {
 		pairs = append(pairs, fmt.Sprintf("shard %d", i), shard)
@@ -84,6 +93,15 @@ func statusPairs(s mirror.Status) []string {
 		pairs = append(pairs, "note", note)
 	}
 	return pairs
+}
+
+// lagText is how far a mirror is behind.
+func lagText(s mirror.Status) string {
+	text := fmt.Sprintf("%.3f s", s.LagSeconds)
+	if s.LagBytes != nil {
+		text += fmt.Sprintf(", %d bytes", *s.LagBytes)
+	}
+	return text
 }
 
 // fetchStatus gets /status from canald's ops address.
