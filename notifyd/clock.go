@@ -13,7 +13,7 @@ type clock struct {
 	offset atomic.Int64 // microseconds at start
 
 	mu   sync.Mutex
-	last time.Time // when the reading that counts was made
+	last time.Time // when the last reading that counts was asked for
 }
 
 func newClock(now time.Time) *clock {
@@ -22,18 +22,20 @@ func newClock(now time.Time) *clock {
 	return c
 }
 
-// set takes a reading of a store's clock that was made at an instant of this machine's, unless a
-// later one was taken. Where the instant is that before the transaction, the clock here is ahead
-// by what the reading took to be made, and never behind by what the transaction took to commit.
-func (c *clock) set(store int64, at time.Time) {
+// set takes a reading of a store's clock that was asked for at an instant of this machine's and answered just now, unless
+// one that was asked for later was taken. It was made at some time in between, so it moves the clock only as far as the
+// clock contradicts it: one that took long, because of a lock, a busy pool or a broker that was frozen, says little and changes nothing.
+func (c *clock) set(store int64, asked time.Time) {
+	answered := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if at.Before(c.last) {
+	if asked.Before(c.last) {
 		return
 	}
-	c.last = at
-	c.offset.Store(store - at.Sub(c.start).Microseconds())
+	c.last = asked
+	least, most := store-answered.Sub(c.start).Microseconds(), store-asked.Sub(c.start).Microseconds()
+	c.offset.Store(min(max(c.offset.Load(), least), most))
 }
 
-// now is the time by the last reading.
+// now is the time by the readings so far.
 func (c *clock) now() int64 { return c.offset.Load() + time.Since(c.start).Microseconds() }

@@ -19,7 +19,7 @@ func TestCopiesStayWithinCreditAndMemory(t *testing.T) {
 		side := newTestSide()
 		v := side.viewer.view(&store.Registry{Version: 1, GroupNames: map[int32]string{1: "g"},
 			Subscriptions: []store.Subscription{{GroupID: 1, Topic: "t", Settings: store.SubscriptionSettings{Broadcast: true, AckWait: 1e6, RetryMin: 1, RetryMax: 1, MaxAttempts: 3}}}}, nil)
-		side.registry.take(v)
+		side.registry.take(side.registry.load(), v)
 		o := newOwner(side, 0, store.Taken{Epoch: 1, Version: 1}, v, nil, nil)
 		g := o.hub.group(1)
 		credit := rapid.IntRange(1, 3).Draw(t, "credit")

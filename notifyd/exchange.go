@@ -229,10 +229,14 @@ type registry struct {
 
 func (r *registry) load() *view { return r.current.Load() }
 
-// take replaces the copy. When two are taken at once the older one may win: settling compares
-// its version with the store's, and the next look takes the right one.
-func (r *registry) take(v *view) {
-	r.current.Store(v)
+// take puts a copy in the place of known, which was there before v was read. When another reading has replaced that
+// meanwhile, the newer version stays: by an older one a sweep would take a group that was just added for a dropped one, and remove its rows.
+func (r *registry) take(known, v *view) {
+	for !r.current.CompareAndSwap(known, v) {
+		if known = r.load(); known != nil && known.Version >= v.Version {
+			return
+		}
+	}
 	wake(r.changed)
 }
 

@@ -28,15 +28,16 @@ func (g *pushGroup) extend(k flightKey, attempt int) *flight {
 }
 
 // extended notes the new end of a delivery's ack wait, for the pending row that its message may
-// get while it runs. When that row is there already, the delivery is its attempt from now on: the
-// row is not read while it runs, and keeps its time for an owner that takes over.
+// get while it runs. When that row is there or being written already, the delivery is its attempt from now on: the
+// row is not read while it runs, and keeps its time for an owner that takes over. A row that was read before
+// has an attempt of its own.
 func (o *owner) extended(f *flight) {
 	ackBy := o.clock.now() + f.wait
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	f.ackBy = ackBy
-	if !f.retry && o.ledger.Extend(f.pos, f.group, ackBy) == shard.Settled {
-		f.retry = true
-		o.busy[flightGroup{f.pos, f.group}] = true
+	k := flightGroup{f.pos, f.group}
+	if !f.retry && o.ledger.Extend(f.pos, f.group, ackBy) == shard.Settled && !o.busy[k] {
+		f.retry, o.busy[k] = true, true
 	}
 }

@@ -89,8 +89,9 @@ type owner struct {
 	mu        sync.Mutex
 	slot      *shard.Slot
 	ledger    *shard.Ledger
-	retrying  int // bytes of retries under way
-	counted   int // of ledger.Bytes and retrying in core.unsettledBytes
+	retrying  int  // bytes of retries under way
+	counted   int  // of ledger.Bytes and retrying in core.unsettledBytes
+	closed    bool // nothing is counted any more
 	acks      []shard.Ack
 	fails     []shard.PendingRow
 	deads     []shard.DeadRow
@@ -208,11 +209,16 @@ func (o *owner) end() {
 	o.hub.drop(o)
 	o.inserts.Close()
 	o.settles.Close()
-	o.mu.Lock()
-	o.unsettledBytes.Add(-int64(o.counted))
-	o.counted = 0
-	o.mu.Unlock()
+	o.closeAccount()
 	o.metrics.unsettled.DeleteLabelValues(o.st.Name, shardLabel(o.no))
+}
+
+// closeAccount takes what is in memory out of the broker's account. Outcomes may still come: they count for nothing.
+func (o *owner) closeAccount() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.unsettledBytes.Add(-int64(o.counted))
+	o.counted, o.closed = 0, true
 }
 
 // renewed notes that the lease holds until d after asked.
@@ -226,6 +232,9 @@ func (o *owner) leased() bool { return int64(time.Since(o.clock.start)) < o.leas
 
 // count keeps the memory accounts. The lock is held.
 func (o *owner) count() {
+	if o.closed {
+		return
+	}
 	n := o.ledger.Bytes() + o.retrying
 	o.unsettledBytes.Add(int64(n - o.counted))
 	o.counted = n
@@ -334,8 +343,9 @@ func (o *owner) failed(f *flight, x failure) {
 	switch {
 	case f.retry:
 		o.fails = append(o.fails, row)
-	case o.ledger.Fail(f.pos, f.group, row.NextAt, x.err) == shard.Settled && x.err != failedNoAck:
-		// Settled while it ran: its row has the deadline, which only an earlier end changes.
+	case o.ledger.Fail(f.pos, f.group, row.NextAt, x.err) == shard.Settled && x.err != failedNoAck && !o.busy[flightGroup{f.pos, f.group}]:
+		// Settled while it ran: its row has the deadline, which only an earlier end changes. A row that is busy
+		// is being delivered already, and that attempt decides.
 		o.fails = append(o.fails, row)
 	}
 	o.wakeSettler()

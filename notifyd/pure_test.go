@@ -334,14 +334,14 @@ func newTestSide() *side {
 func newTestOwner(settled shard.Pos) *owner {
 	side := newTestSide()
 	v := side.viewer.view(&store.Registry{Version: 1, Subscriptions: []store.Subscription{{GroupID: 1, Topic: "t"}}}, nil)
-	side.registry.take(v)
+	side.registry.take(side.registry.load(), v)
 	return newOwner(side, 0, store.Taken{Epoch: 1, Version: 1, Settled: settled}, v, nil, nil)
 }
 
 func TestARowWrittenDuringAReadIsNotDeliveredAgain(t *testing.T) {
 	side := newTestSide()
 	v := side.viewer.view(&store.Registry{Version: 1}, nil)
-	side.registry.take(v)
+	side.registry.take(side.registry.load(), v)
 	o := newOwner(side, 0, store.Taken{Epoch: 1, Version: 1, Settled: shard.At(1, 5)}, v, nil, nil)
 	row := store.Due{Pos: shard.At(1, 1), Msg: &message.Message{ID: uuid.New()}}
 	d := newDrain()

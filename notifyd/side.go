@@ -46,7 +46,7 @@ func (s *side) readRegistry(ctx context.Context) error {
 		s.log.Error("registry went back: the store was restored, or another server took its place, without the latest changes",
 			"store", s.st.Name, "version", r.Version, "before", known.Version)
 	}
-	s.registry.take(s.viewer.view(r, known))
+	s.registry.take(known, s.viewer.view(r, known))
 	return nil
 }
 

@@ -261,8 +261,12 @@ func (l *Ledger) Ack(pos Pos, group int32) Place {
 	return l.outcome(pos, group, func(t *target) { t.state = acked })
 }
 
-// Extend notes that a running delivery has until deadline now.
+// Extend notes that a running delivery has until deadline now. When its message is being settled that is too
+// late: its row has the deadline before.
 func (l *Ledger) Extend(pos Pos, group int32, deadline int64) Place {
+	if e := l.byPos[pos]; e != nil && e.settling {
+		return Settled
+	}
 	return l.outcome(pos, group, func(t *target) {
 		if t.state == running {
 			t.at = deadline

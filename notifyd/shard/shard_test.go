@@ -112,7 +112,7 @@ func TestTheFirstBrokerTakesEverythingAtOnce(t *testing.T) {
 // What happens to a delivery while the transaction that settles its message runs must
 // change the rows that it wrote.
 func TestOutcomesDuringSettlingChangeTheRowsJustWritten(t *testing.T) {
-	groups := []int32{1, 2, 3, 4}
+	groups := []int32{1, 2, 3, 4, 5}
 	l := NewLedger(0, 0, 5, 1, func(*message.Message) []int32 { return groups })
 	pos := At(1, 1)
 	l.Committed(0, []Stored{{Pos: pos, Msg: &message.Message{Topic: "t"}}}, false)
@@ -126,12 +126,15 @@ func TestOutcomesDuringSettlingChangeTheRowsJustWritten(t *testing.T) {
 	if want := []DeadRow{{pos, 1, "rejected", 1, "bad address"}}; !slices.Equal(p.Dead, want) {
 		t.Errorf("dead letters %+v, want %+v", p.Dead, want)
 	}
-	if want := []PendingRow{{pos, 2, 9, 1, NoAck}, {pos, 3, 9, 1, NoAck}, {pos, 4, 9, 1, NoAck}}; !slices.Equal(p.Pending, want) {
+	if want := []PendingRow{{pos, 2, 9, 1, NoAck}, {pos, 3, 9, 1, NoAck}, {pos, 4, 9, 1, NoAck}, {pos, 5, 9, 1, NoAck}}; !slices.Equal(p.Pending, want) {
 		t.Errorf("pending rows %+v, want %+v", p.Pending, want)
 	}
 	l.Ack(pos, 1)
 	l.Dead(pos, 2, "rejected", "no such user")
 	l.Fail(pos, 3, 7, "busy")
+	if got := l.Extend(pos, 5, 14); got != Settled {
+		t.Errorf("extended in place %d: its row is written already", got)
+	}
 	late := l.SettleDone(p)
 	if want := []Ack{{pos, 1}}; !slices.Equal(late.Acks, want) {
 		t.Errorf("acks %+v, want %+v", late.Acks, want)
