@@ -73,7 +73,7 @@ func (b *Broker) CreateTopic(ctx context.Context, req *connect.Request[notifyv1.
 	if err != nil {
 		return nil, rpcError(err)
 	}
-	mirrored := t.Mirrored == nil || t.GetMirrored()
+	mirrored := (t.Mirrored == nil || t.GetMirrored()) && durability != store.InMemory
 	if err := b.main.st.CreateTopic(ctx, store.Topic{Name: t.GetName(), Mirrored: mirrored, Settings: store.TopicSettings{CheckAfter: after, Durability: durability}}); err != nil {
 		return nil, rpcError(err)
 	}

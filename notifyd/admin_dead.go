@@ -99,8 +99,10 @@ func deadProto(k *keeper, d store.DeadLetter) *notifyv1.DeadLetter {
 }
 
 // groupName is the group's name, or its number when it was dropped.
-func (s *side) groupName(id int32) string {
-	if name, ok := s.registry.load().GroupNames[id]; ok {
+func (s *side) groupName(id int32) string { return s.registry.load().groupName(id) }
+
+func (v *view) groupName(id int32) string {
+	if name, ok := v.GroupNames[id]; ok {
 		return name
 	}
 	return fmt.Sprintf("#%d", id)

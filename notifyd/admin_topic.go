@@ -34,6 +34,7 @@ var durabilities = [...]struct {
 }{
 	{notifyv1.Durability_DURABILITY_DURABLE, store.Durable},
 	{notifyv1.Durability_DURABILITY_REPLICATED, store.Replicated},
+	{notifyv1.Durability_DURABILITY_MEMORY, store.InMemory},
 }
 
 func durabilityProto(d store.Durability) notifyv1.Durability {
@@ -63,7 +64,7 @@ func (b *Broker) durabilityOf(ctx context.Context, d notifyv1.Durability) (store
 		}
 		return x.store, err
 	}
-	return "", &message.FieldError{Field: "durability", Rule: "want DURABILITY_DURABLE or DURABILITY_REPLICATED"}
+	return "", &message.FieldError{Field: "durability", Rule: "want DURABILITY_DURABLE, DURABILITY_REPLICATED or DURABILITY_MEMORY"}
 }
 
 // UpdateTopic implements the API.
@@ -84,6 +85,9 @@ func (b *Broker) UpdateTopic(ctx context.Context, req *connect.Request[notifyv1.
 			s.CheckAfter = after
 		}
 		if req.Msg.Durability != nil {
+			if (s.Durability == store.InMemory) != (durability == store.InMemory) {
+				return &message.FieldError{Field: "durability", Rule: "a topic is in memory for good, or never: create another topic"}
+			}
 			s.Durability = durability
 		}
 		return nil

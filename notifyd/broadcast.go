@@ -29,10 +29,32 @@ const (
 
 // copies are where the copies of one shard's messages for one instance come from and end.
 type copies struct {
-	owner *owner // the one that exchanged first: for metrics and settings
+	from  *origin // the one that exchanged first: for metrics and settings
 	group *pushGroup
 	inst  *instance
 }
+
+// An origin is where messages are exchanged: a shard, or this broker's memory.
+type origin struct {
+	*core
+	registry *registry
+	clock    *clock
+	key      shardKey // in tokens
+	unstored bool     // it is the broker's memory
+}
+
+func (s *side) origin(no int) *origin {
+	return &origin{core: s.core, registry: s.registry, clock: s.clock, key: shardKey{s.storeID, no}}
+}
+
+// token names a flight of a copy, or of a delivery.
+func (o *origin) token(f *flight, copy bool) []byte {
+	return token{store: o.key.store, shard: o.key.no, pos: f.pos, id: f.msg.ID, group: f.group, attempt: f.attempt, copy: copy, unstored: o.unstored && !copy}.encode()
+}
+
+func (o *origin) groupName(id int32) string { return o.registry.load().groupName(id) }
+
+func (o *owner) broadcast(stored []shard.Stored) { o.copies.broadcast(stored) }
 
 type shardKey struct {
 	store uuid.UUID
@@ -40,7 +62,7 @@ type shardKey struct {
 }
 
 // broadcast hands messages that were exchanged just now to the groups that they are broadcast to.
-func (o *owner) broadcast(stored []shard.Stored) {
+func (o *origin) broadcast(stored []shard.Stored) {
 	v := o.registry.load()
 	if !v.broadcasts {
 		return
@@ -51,13 +73,13 @@ func (o *owner) broadcast(stored []shard.Stored) {
 			continue
 		}
 		for _, g := range v.broadcastTo(m.Msg) {
-			o.hub.group(g).copyToAll(o, o.flight(v, shard.Delivery{Pos: m.Pos, Group: g, Msg: m.Msg, Size: m.Msg.Size()}, 1))
+			o.hub.group(g).copyToAll(o, &flight{pos: m.Pos, group: g, attempt: 1, msg: m.Msg, size: m.Msg.Size(), ackWait: v.policy(m.Msg.Topic, g).ackWait.Microseconds()})
 		}
 	}
 }
 
 // copyToAll queues a copy for each stream.
-func (g *pushGroup) copyToAll(o *owner, f *flight) {
+func (g *pushGroup) copyToAll(o *origin, f *flight) {
 	g.mu.Lock()
 	for _, inst := range g.instances {
 		if inst.transport != transportStream {
@@ -69,7 +91,7 @@ func (g *pushGroup) copyToAll(o *owner, f *flight) {
 		}
 		c := *f
 		c.from = inst.copiesOf(o, g)
-		c.token = o.copyToken(&c)
+		c.token = o.token(&c, true)
 		inst.copyBytes += c.size
 		inst.copies = append(inst.copies, &c)
 	}
@@ -78,22 +100,17 @@ func (g *pushGroup) copyToAll(o *owner, f *flight) {
 }
 
 // copiesOf finds the source of a shard's copies for the instance. The group's lock is held.
-func (i *instance) copiesOf(o *owner, g *pushGroup) *copies {
-	k := shardKey{o.storeID, o.no}
-	if i.sources[k] == nil {
+func (i *instance) copiesOf(o *origin, g *pushGroup) *copies {
+	if i.sources[o.key] == nil {
 		if i.sources == nil {
 			i.sources = map[shardKey]*copies{}
 		}
-		i.sources[k] = &copies{owner: o, group: g, inst: i}
+		i.sources[o.key] = &copies{from: o, group: g, inst: i}
 	}
-	return i.sources[k]
+	return i.sources[o.key]
 }
 
-func (o *owner) copyToken(f *flight) []byte {
-	return token{store: o.storeID, shard: o.no, pos: f.pos, id: f.msg.ID, group: f.group, attempt: f.attempt, copy: true}.encode()
-}
-
-func (o *owner) missed(m *message.Message, group int32, reason string) {
+func (o *origin) missed(m *message.Message, group int32, reason string) {
 	o.metrics.missed.WithLabelValues(m.Topic, o.groupName(group), reason).Inc()
 }
 
@@ -137,12 +154,12 @@ func (c *copies) deferred(fs []*flight) {
 
 // failed implements source.
 func (c *copies) failed(f *flight, x failure) {
-	c.counted(f, cmp.Or(x.kind, kindNack))
-	policy := c.owner.registry.load().policy(f.msg.Topic, f.group).retry
+	c.from.counted(f, cmp.Or(x.kind, kindNack))
+	policy := c.from.registry.load().policy(f.msg.Topic, f.group).retry
 	now := c.group.clock.now()
 	at, dead := policy.next(now, now, f.attempt, x, retrySeed(f.msg.ID, f.group, f.attempt))
 	if dead != "" {
-		c.owner.missed(f.msg, f.group, dead)
+		c.from.missed(f.msg, f.group, dead)
 		c.gone(f)
 		return
 	}
@@ -152,11 +169,11 @@ func (c *copies) failed(f *flight, x failure) {
 // again lets a copy wait for another attempt, which is due at at.
 func (c *copies) again(f *flight, attempt int, at int64) {
 	next := &flight{from: c, pos: f.pos, group: f.group, attempt: attempt, msg: f.msg, size: f.size, ackWait: f.ackWait, queuedAt: at}
-	next.token = c.owner.copyToken(next)
+	next.token = c.from.token(next, true)
 	c.group.mu.Lock()
 	defer c.group.mu.Unlock()
 	if c.inst.gone {
-		c.owner.missed(f.msg, f.group, missedStream)
+		c.from.missed(f.msg, f.group, missedStream)
 		return
 	}
 	c.inst.resting = append(c.inst.resting, next)
@@ -172,20 +189,20 @@ func (c *copies) gone(f *flight) {
 // forgetCopies drops what an instance that is gone had waiting. The lock is held.
 func (i *instance) forgetCopies() {
 	for _, f := range slices.Concat(i.copies, i.resting) {
-		f.from.(*copies).owner.missed(f.msg, f.group, missedStream)
+		f.from.(*copies).from.missed(f.msg, f.group, missedStream)
 	}
 	i.copies, i.resting = nil, nil
 }
 
 // counted counts an attempt that is over; kind is empty when it was acknowledged.
-func (c *copies) counted(f *flight, kind string) {
-	m, group := c.owner.metrics, c.owner.groupName(f.group)
-	m.attempts.WithLabelValues(f.msg.Topic, group, f.inst.transport).Inc()
+func (o *origin) counted(f *flight, kind string) {
+	group := o.groupName(f.group)
+	o.metrics.attempts.WithLabelValues(f.msg.Topic, group, f.inst.transport).Inc()
 	if kind != "" {
-		m.failures.WithLabelValues(f.msg.Topic, group, f.inst.transport, kind).Inc()
+		o.metrics.failures.WithLabelValues(f.msg.Topic, group, f.inst.transport, kind).Inc()
 		return
 	}
-	m.latency.WithLabelValues(f.msg.Topic, group).Observe(float64(c.owner.clock.now()-f.msg.BornAt) / 1e6)
+	o.metrics.latency.WithLabelValues(f.msg.Topic, group).Observe(float64(o.clock.now()-f.msg.BornAt) / 1e6)
 }
 
 // finishCopy takes the copy of a token out when it is in flight at the instance. attempt 0 means any.
@@ -216,9 +233,9 @@ func (c *consumer) settleCopies(req *notifyv1.SubscribeRequest) error {
 			return false
 		}
 		if f := c.group.finishCopy(c.inst, t, 0); f != nil {
-			from := f.from.(*copies)
-			from.counted(f, "")
-			from.gone(f)
+			c := f.from.(*copies)
+			c.from.counted(f, "")
+			c.gone(f)
 		}
 		return true
 	})

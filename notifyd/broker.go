@@ -42,6 +42,7 @@ type Broker struct {
 	stopping chan struct{} // closed when streams have to end
 	routes   sync.Mutex    // one change of the route at a time
 	webhooks *webhooks
+	unstored *unstored
 }
 
 // New checks the configuration; it opens nothing. All problems are reported at once.
@@ -77,6 +78,7 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("secret_keys: %w", err)
 	}
+	b.unstored = newUnstored(c)
 	b.webhooks = newWebhooks(b, ring, guard.Client(webhook.MaxTimeout, webhookIdle))
 	c.decided, c.topic = b.decideAnywhere, b.findTopic
 	return b, nil
@@ -135,12 +137,16 @@ func (b *Broker) serve(ctx context.Context, listener net.Listener, self store.Br
 	all.Go(func() error { b.forget(keep); return nil })
 	all.Go(func() error { b.becomeReady(ctx); return nil })
 	all.Go(func() error { b.webhooks.run(work); return nil })
+	all.Go(func() error { b.unstored.run(work); return nil })
 	all.Go(func() error {
 		select {
 		case <-ctx.Done():
 		case <-failed:
 		}
 		b.ready.Store(false)
+		last, cancel := context.WithTimeout(work, unstoredPatience)
+		defer cancel()
+		b.unstored.quiesce(last)
 		wait, cancel := context.WithTimeout(work, webhookPatience)
 		defer cancel()
 		b.webhooks.quiesce(wait)

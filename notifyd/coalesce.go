@@ -26,6 +26,7 @@ type publish struct {
 	size int
 	line *line // nil: on its own
 
+	unstored   bool // of a memory topic
 	replicated bool // its answer needs a replica, as far as its topic is known; the inserter's
 
 	release func() // gives memory and route back; may be nil

@@ -47,6 +47,10 @@ type Config struct {
 	// paged from the store later. Each shard may always take a 64th of it, at least 1 MiB, however
 	// full the others have made it. Default 256 MiB.
 	DeliveryMemory Bytes `yaml:"delivery_memory"`
+	// UnstoredMemory and UnstoredMessages bound what this broker holds of memory topics; above one of them they
+	// are refused as overloaded, but one message of any size is always taken. Default 64 MiB and 100,000.
+	UnstoredMemory   Bytes `yaml:"unstored_memory"`
+	UnstoredMessages int   `yaml:"unstored_messages"`
 	// AckWait is how long a delivery may stay unacknowledged. Default 5 s.
 	AckWait Duration `yaml:"ack_wait"`
 	// RetryMin and RetryMax bound the exponential backoff of redelivery. Default 1 s and 10 min.
@@ -119,6 +123,8 @@ const (
 	DefaultListen         = "127.0.0.1:7700"
 	DefaultPublishMemory  = 256 << 20
 	DefaultDeliveryMemory = 256 << 20
+	DefaultUnstoredMemory = 64 << 20
+	DefaultUnstoredCount  = 100_000
 	DefaultAckWait        = 5 * time.Second
 	DefaultRetryMin       = time.Second
 	DefaultRetryMax       = 10 * time.Minute
@@ -152,6 +158,7 @@ func (c Config) complete() (Config, error) {
 	size(&c.MaxBodyBytes, message.DefaultMaxBodyBytes)
 	size(&c.PublishMemory, DefaultPublishMemory)
 	size(&c.DeliveryMemory, DefaultDeliveryMemory)
+	size(&c.UnstoredMemory, DefaultUnstoredMemory)
 	fill(&c.AckWait, DefaultAckWait)
 	fill(&c.RetryMin, DefaultRetryMin)
 	fill(&c.RetryMax, DefaultRetryMax)
@@ -167,6 +174,7 @@ func (c Config) complete() (Config, error) {
 	count(&c.CheckBudget, DefaultCheckBudget)
 	count(&c.MaxAttempts, DefaultMaxAttempts)
 	count(&c.RedriveRate, DefaultRedriveRate)
+	count(&c.UnstoredMessages, DefaultUnstoredCount)
 	return c, errors.Join(c.check()...)
 }
 
@@ -209,7 +217,7 @@ func (c Config) check() (problems []error) {
 			bad(key, "%s is below 100ms", time.Duration(d))
 		}
 	}
-	for key, n := range map[string]int{"check_budget": c.CheckBudget, "max_attempts": c.MaxAttempts, "redrive_rate": c.RedriveRate} {
+	for key, n := range map[string]int{"check_budget": c.CheckBudget, "max_attempts": c.MaxAttempts, "redrive_rate": c.RedriveRate, "unstored_messages": c.UnstoredMessages} {
 		if n < 0 {
 			bad(key, "%d is negative", n)
 		}

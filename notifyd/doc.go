@@ -30,6 +30,8 @@
 //
 // replicated.go keeps what a replicated topic promises: an answer only when a replica of the store has the message.
 //
+// unstored.go holds and pushes the messages of memory topics, which come near no shard.
+//
 // Two other ways lead to the same INSERT. A half message (half.go) is prepared, then committed or
 // rolled back; one that nobody decides is asked about (check.go) over the streams of its
 // producer group (producers.go, checkback.go) or at a URL (callback.go), later each time (checkdelay.go). An outbox row is

@@ -5,6 +5,10 @@ import "notifymirror/notifyd/shard"
 // extend begins the ack wait of a delivery in flight anew. One that is over stays so.
 func (b *Broker) extend(raw []byte) error {
 	t, o, err := b.settler(raw)
+	if err == nil && t.unstored {
+		b.unstored.extend(t)
+		return nil
+	}
 	if err != nil || o == nil {
 		return err
 	}

@@ -20,6 +20,9 @@ func (b *Broker) Prepare(ctx context.Context, req *connect.Request[notifyv1.Prep
 	msg := req.Msg
 	pub := &notifyv1.PublishRequest{Message: msg.GetMessage()}
 	p, err := b.accept(ctx, pub, nil)
+	if err == nil && p.unstored {
+		err = checkUnstored(p.item.Msg.Topic, "halves")
+	}
 	if err == nil {
 		err = checkPrepare(msg)
 	}

@@ -32,6 +32,9 @@ type metrics struct {
 	storeErrors     *prometheus.CounterVec   // store, op
 	batchRows       *prometheus.HistogramVec // op
 	unsettled       *prometheus.GaugeVec     // store, shard
+	memoryMessages  prometheus.Gauge
+	memoryBytes     prometheus.Gauge
+	memoryDropped   *prometheus.CounterVec // topic, group, reason
 	bodyHits        prometheus.Counter
 	bodyMisses      prometheus.Counter
 }
@@ -54,9 +57,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	bodies := counter("notify_due_bodies_total", "Messages of pending rows that were due, by where their bodies came from.", "from")
 	return &metrics{
+		memoryMessages:  gauge("notify_memory_messages", "Messages of memory topics that are held for their groups.").WithLabelValues(),
+		memoryBytes:     gauge("notify_memory_bytes", "Memory of messages of memory topics, bytes.").WithLabelValues(),
+		memoryDropped:   counter("notify_memory_dropped_total", "Deliveries of memory topics that ended without an acknowledgement.", "topic", "group", "reason"),
 		bodyHits:        bodies.WithLabelValues("cache"),
 		bodyMisses:      bodies.WithLabelValues("store"),
-		published:       counter("notify_messages_published_total", "Messages whose INSERT committed.", "topic", "kind"),
+		published:       counter("notify_messages_published_total", "Messages whose INSERT committed, or, with kind memory, that were taken into memory.", "topic", "kind"),
 		publishedBytes:  counter("notify_published_bytes_total", "Bytes of body and headers of messages whose INSERT committed.", "topic"),
 		rejected:        counter("notify_publish_rejected_total", "Publishes refused before storing; topic is empty for topics not declared.", "topic", "reason"),
 		publishDuration: histogram("notify_publish_duration_seconds", "From the call to the durable answer.", latencyBuckets, "kind"),

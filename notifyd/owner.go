@@ -67,6 +67,7 @@ type owner struct {
 	epoch int64
 
 	inserts, settles *store.Writer
+	copies           *origin // of broadcast copies
 
 	queue *batchQueue
 	// leaseEnd is the local instant until which the lease surely holds, in nanoseconds since the clock's start.
@@ -137,7 +138,7 @@ type doubt struct {
 func newOwner(s *side, no int, t store.Taken, v *view, inserts, settles *store.Writer) *owner {
 	return &owner{
 		side: s, no: no, epoch: t.Epoch,
-		inserts: inserts, settles: settles,
+		inserts: inserts, settles: settles, copies: s.origin(no),
 		queue: newBatchQueue(), relays: make(chan relayWork),
 		readWake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1),
 		releasing: make(chan struct{}), inserted: make(chan struct{}), readEnded: make(chan struct{}), lost: make(chan struct{}),

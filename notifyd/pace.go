@@ -117,12 +117,12 @@ func (o *owner) heardEarly(f *flight) {
 }
 
 // heard tells the group how an attempt ended, with one log line per change of its state.
-func (o *owner) heard(f *flight, e ending, err string) {
-	switch o.hub.group(f.group).heard(f, e) {
+func (c *core) heard(f *flight, e ending, err string) {
+	switch c.hub.group(f.group).heard(f, e) {
 	case wentDown:
-		o.log.Warn("group is down: its messages wait, one probe tells when it is back",
-			"group", o.registry.load().GroupNames[f.group], "topic", f.msg.Topic, "err", err)
+		c.log.Warn("group is down: its messages wait, one probe tells when it is back",
+			"group", c.declared.load().GroupNames[f.group], "topic", f.msg.Topic, "err", err)
 	case cameBack:
-		o.log.Info("group is back", "group", o.registry.load().GroupNames[f.group])
+		c.log.Info("group is back", "group", c.declared.load().GroupNames[f.group])
 	}
 }

@@ -47,7 +47,7 @@ func (b *Broker) Publish(ctx context.Context, req *connect.Request[notifyv1.Publ
 		return nil, rpcError(b.refused(req.Msg, p.err))
 	}
 	b.metrics.publishDuration.WithLabelValues("plain").Observe(time.Since(began).Seconds())
-	return connect.NewResponse(&notifyv1.PublishResponse{Id: p.id.String(), Duplicate: p.dup}), nil
+	return connect.NewResponse(&notifyv1.PublishResponse{Id: p.id.String(), Duplicate: p.dup, InMemory: p.unstored}), nil
 }
 
 func overloaded(limit int64) *apiError {
@@ -97,6 +97,11 @@ func (b *Broker) accept(ctx context.Context, req *notifyv1.PublishRequest, l *li
 		return nil, err
 	}
 	m.Mirrored = topic.Mirrored
+	if inMemory(topic) {
+		if err := checkKey(req, m); err != nil {
+			return nil, err
+		}
+	}
 	grace := int64(0)
 	if req.GetIdempotencyKey() != "" {
 		grace = time.Duration(b.cfg.DedupWindow).Microseconds()
@@ -107,7 +112,11 @@ func (b *Broker) accept(ctx context.Context, req *notifyv1.PublishRequest, l *li
 	if err := b.mirrorable(m); err != nil {
 		return nil, err
 	}
-	return newPublish(store.Item{Msg: m, IdempotencyKey: req.GetIdempotencyKey()}, l), nil
+	p := newPublish(store.Item{Msg: m, IdempotencyKey: req.GetIdempotencyKey()}, l)
+	if p.unstored = inMemory(topic); p.unstored && m.DeliverAt != 0 {
+		return nil, checkUnstored(m.Topic, "delayed messages")
+	}
+	return p, nil
 }
 
 // mirrorable refuses a message that its topic in the mirror would refuse.
@@ -174,6 +183,11 @@ func (b *Broker) findTopic(ctx context.Context, name string) (store.Topic, error
 // submit hands an accepted publish, whose memory is acquired, to a sink, which it returns. After an error the
 // memory is given back; without one the publish will be answered.
 func (b *Broker) submit(ctx context.Context, p *publish, forwarded bool) (sink, error) {
+	if p.unstored {
+		b.memory.Release(int64(p.size))
+		b.unstored.take(p)
+		return nil, nil
+	}
 	r, err := b.router.enter(ctx)
 	if err != nil {
 		b.memory.Release(int64(p.size))

@@ -53,12 +53,14 @@ func TestTokenKeepsItsFields(t *testing.T) {
 	if got := hex.EncodeToString(in.encode()); got != golden {
 		t.Errorf("token %s, want %s", got, golden)
 	}
-	for _, in.copy = range []bool{true, false} {
-		if out, err := decodeToken(in.encode()); err != nil || out != in {
+	for version, of := range map[byte]struct{ copy, unstored bool }{1: {}, 2: {copy: true}, 3: {unstored: true}} {
+		x := in
+		x.copy, x.unstored = of.copy, of.unstored
+		if out, err := decodeToken(x.encode()); err != nil || out != x || x.encode()[0] != version {
 			t.Errorf("decoded %+v, %v", out, err)
 		}
 	}
-	for _, bad := range [][]byte{nil, in.encode()[1:], append(in.encode(), 0), slices.Concat([]byte{3}, in.encode()[1:])} {
+	for _, bad := range [][]byte{nil, in.encode()[1:], append(in.encode(), 0), slices.Concat([]byte{4}, in.encode()[1:])} {
 		if _, err := decodeToken(bad); err == nil {
 			t.Errorf("%x was taken for a token", bad)
 		}
@@ -502,7 +504,7 @@ func TestAnAckForAMessageNotReadYetIsHandedBack(t *testing.T) {
 	o := newOwner(side, 0, store.Taken{Epoch: 2, Version: 1}, side.viewer.view(&store.Registry{Version: 1}, nil), nil, nil)
 	k := newKeeper(side, store.Broker{}, nil)
 	k.owners[0] = o
-	b := &Broker{core: side.core, stores: newStoreSet()}
+	b := &Broker{core: side.core, stores: newStoreSet(), unstored: newUnstored(side.core)}
 	if err := b.stores.add(k); err != nil {
 		t.Fatal(err)
 	}
@@ -518,7 +520,7 @@ func TestATokenOfAnotherGroupChangesNothing(t *testing.T) {
 	o := newTestOwner(shard.At(1, 1))
 	k := newKeeper(o.side, store.Broker{}, nil)
 	k.owners[0] = o
-	b := &Broker{core: o.core, stores: newStoreSet()}
+	b := &Broker{core: o.core, stores: newStoreSet(), unstored: newUnstored(o.core)}
 	if err := b.stores.add(k); err != nil {
 		t.Fatal(err)
 	}

@@ -314,6 +314,9 @@ func (g *pushGroup) expire(settleAfter int64) {
 	}
 	woken := g.wakeCopies(now)
 	for len(g.waiting) > 0 && g.waiting[0].queuedAt+settleAfter <= now {
+		if _, ok := g.waiting[0].from.(*unstored); ok { // which settles nothing
+			unsent = append(unsent, g.waiting[0])
+		}
 		g.waiting[0] = nil
 		g.waiting = g.waiting[1:]
 	}

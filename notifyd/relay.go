@@ -137,6 +137,9 @@ func (o *owner) judge(ctx context.Context, r *store.OutboxRow, room *waitingRoom
 	case errors.Is(err, store.ErrCollides):
 		return err, nil
 	}
+	if err == nil && inMemory(topic) {
+		return checkUnstored(r.Msg.Topic, "outbox rows"), nil
+	}
 	r.Msg.Mirrored = topic.Mirrored
 	if err := o.mirrorable(r.Msg); err != nil {
 		return err, nil

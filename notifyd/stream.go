@@ -82,7 +82,7 @@ func (p *publish) result() *notifyv1.PublishResult {
 	if p.err != nil {
 		return &notifyv1.PublishResult{Id: p.id.String(), Error: p.err.detail}
 	}
-	return &notifyv1.PublishResult{Id: p.id.String(), Duplicate: p.dup}
+	return &notifyv1.PublishResult{Id: p.id.String(), Duplicate: p.dup, InMemory: p.unstored}
 }
 
 // read accepts until the stream ends, fails or is stopped.

@@ -217,6 +217,10 @@ func (c *consumer) settle(req *notifyv1.SubscribeRequest) (refused [][]byte, err
 		if t.group != c.group.id {
 			continue
 		}
+		if t.unstored {
+			c.b.unstored.nack(t, n)
+			continue
+		}
 		if o == nil {
 			refused = append(refused, n.GetToken())
 			continue
@@ -248,6 +252,10 @@ func (c *consumer) foreign(raw []byte) bool {
 // now: the shard is another broker's, or was taken over just now and the message is not read yet.
 func (b *Broker) settleAck(raw []byte) (done bool, err error) {
 	t, o, err := b.settler(raw)
+	if err == nil && t.unstored {
+		b.unstored.ack(t)
+		return true, nil
+	}
 	if err != nil || o == nil {
 		return false, err
 	}
@@ -279,6 +287,7 @@ func (b *Broker) settler(raw []byte) (token, *owner, error) {
 
 // wakeReaders lets owners look for due rows: credit has become free.
 func (b *Broker) wakeReaders() {
+	wake(b.unstored.ticks)
 	for _, k := range b.stores.all() {
 		for _, o := range k.owned() {
 			wake(o.readWake)

@@ -11,7 +11,7 @@ import (
 
 // An ack token names one attempt of one delivery. Its layout, big endian:
 //
-//	offset  0  1   version: 1, or 2 of a copy for one instance
+//	offset  0  1   version: 1, 2 of a copy for one instance, 3 of a memory topic
 //	        1 16   store id
 //	       17  2   shard
 //	       19  8   pos
@@ -21,18 +21,20 @@ import (
 const tokenSize = 51
 
 const (
-	tokenVersion     = 1
-	tokenVersionCopy = 2
+	tokenVersion       = 1
+	tokenVersionCopy   = 2
+	tokenVersionMemory = 3
 )
 
 type token struct {
-	store   uuid.UUID
-	shard   int
-	pos     shard.Pos
-	id      uuid.UUID
-	group   int32
-	attempt int
-	copy    bool // of a broadcast message
+	store    uuid.UUID
+	shard    int
+	pos      shard.Pos
+	id       uuid.UUID
+	group    int32
+	attempt  int
+	copy     bool // of a broadcast message
+	unstored bool // of a memory topic: store is the broker's run, and pos its own
 }
 
 var (
@@ -43,8 +45,11 @@ var (
 func (t token) encode() []byte {
 	b := make([]byte, 0, tokenSize)
 	version := byte(tokenVersion)
-	if t.copy {
+	switch {
+	case t.copy:
 		version = tokenVersionCopy
+	case t.unstored:
+		version = tokenVersionMemory
 	}
 	b = append(b, version)
 	b = append(b, t.store[:]...)
@@ -56,16 +61,17 @@ func (t token) encode() []byte {
 }
 
 func decodeToken(b []byte) (token, error) {
-	if len(b) != tokenSize || b[0] != tokenVersion && b[0] != tokenVersionCopy {
+	if len(b) != tokenSize || b[0] < tokenVersion || b[0] > tokenVersionMemory {
 		return token{}, errToken
 	}
 	return token{
-		store:   uuid.UUID(b[1:17]),
-		shard:   int(binary.BigEndian.Uint16(b[17:])),
-		pos:     shard.Pos(binary.BigEndian.Uint64(b[19:])),
-		id:      uuid.UUID(b[27:43]),
-		group:   int32(binary.BigEndian.Uint32(b[43:])),
-		attempt: int(binary.BigEndian.Uint32(b[47:])),
-		copy:    b[0] == tokenVersionCopy,
+		store:    uuid.UUID(b[1:17]),
+		shard:    int(binary.BigEndian.Uint16(b[17:])),
+		pos:      shard.Pos(binary.BigEndian.Uint64(b[19:])),
+		id:       uuid.UUID(b[27:43]),
+		group:    int32(binary.BigEndian.Uint32(b[43:])),
+		attempt:  int(binary.BigEndian.Uint32(b[47:])),
+		copy:     b[0] == tokenVersionCopy,
+		unstored: b[0] == tokenVersionMemory,
 	}, nil
 }

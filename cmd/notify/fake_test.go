@@ -85,6 +85,9 @@ func (f *fakeBroker) Publish(_ context.Context, r *connect.Request[notifyv1.Publ
 	if r.Msg.GetMessage().GetTopic() == "missing" {
 		return nil, detailed(connect.CodeNotFound, &notifyv1.ErrorDetail{Reason: client.ReasonUnknownTopic, Message: `topic "missing" is not declared: notify topic create missing`})
 	}
+	if r.Msg.GetMessage().GetTopic() == "volatile" {
+		return connect.NewResponse(&notifyv1.PublishResponse{Id: "id-v", InMemory: true}), nil
+	}
 	if r.Msg.GetMessage().GetTopic() == "secret" {
 		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("denied"))
 	}

@@ -26,8 +26,8 @@ func TestATopicsSettingsAreSetByCreateAndSet(t *testing.T) {
 	b.notify(t, "", "topic", "set", "t", "check_after=0s", "-o", "jsonl").want(t, 0, `{"name":"t","mirrored":true,"durability":"durable"}`+"\n")
 	b.notify(t, "", "topic", "set", "t", "durability=replicated").want(t, 0, "topic\tt\nmirrored\ttrue\ndurability\treplicated\n")
 	for args, want := range map[string]string{
-		"durability=big":  `durability "big": want durable or replicated`,
-		"durability":      `durability "": want durable or replicated`,
+		"durability=big":  `durability "big": want durable, replicated or memory`,
+		"durability":      `durability "": want durable, replicated or memory`,
 		"check_after":     "not a duration",
 		"colour=red":      "want check_after=DURATION",
 		"check_after=5":   "not a duration",

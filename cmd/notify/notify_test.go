@@ -106,6 +106,9 @@ func TestPublishTakesItsBodyFromArgumentFileOrStdin(t *testing.T) {
 	b.notify(t, "", "publish", "t", "@"+file).want(t, 0, "id-2\n")
 	b.notify(t, "from stdin", "publish", "t").want(t, 0, "id-3\n")
 	b.notify(t, "dash", "publish", "t", "-", "-o", "jsonl").want(t, 0, `{"id":"id-4","duplicate":false}`+"\n")
+	if r := b.notify(t, "", "publish", "volatile", "x", "-o", "jsonl"); r.out != `{"id":"id-v","duplicate":false,"in_memory":true}`+"\n" || !strings.Contains(r.err, "in memory only") {
+		t.Errorf("publish to a memory topic: %q, %q", r.out, r.err)
+	}
 	var bodies []string
 	for _, p := range b.published {
 		bodies = append(bodies, string(p.GetMessage().GetBody()))

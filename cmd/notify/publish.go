@@ -98,11 +98,14 @@ func (a *app) publishOne(cmd *cobra.Command, f publishFlags, src *source) error 
 	if r.Duplicate {
 		a.say("known: this idempotency key was published before; nothing was stored")
 	}
+	if r.InMemory {
+		a.say("in memory only: the topic's messages are never stored, and are lost when their broker dies")
+	}
 	if a.format == "text" {
 		_, err := fmt.Fprintln(a.out, r.ID)
 		return err
 	}
-	return a.printJSON(resultJSON{ID: r.ID, Duplicate: r.Duplicate})
+	return a.printJSON(resultJSON{ID: r.ID, Duplicate: r.Duplicate, InMemory: r.InMemory})
 }
 
 // resultJSON is the outcome of one publish in -o json and jsonl.
@@ -110,6 +113,7 @@ type resultJSON struct {
 	Item      string `json:"item,omitempty"`
 	ID        string `json:"id,omitempty"`
 	Duplicate bool   `json:"duplicate"`
+	InMemory  bool   `json:"in_memory,omitempty"`
 	Error     string `json:"error,omitempty"`
 }
 

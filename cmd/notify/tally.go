@@ -53,7 +53,7 @@ func (t *tally) published(it item, r client.Published) {
 		t.duplicates++
 	}
 	if t.a.format == "jsonl" {
-		t.write(resultJSON{Item: it.name(), ID: r.ID, Duplicate: r.Duplicate})
+		t.write(resultJSON{Item: it.name(), ID: r.ID, Duplicate: r.Duplicate, InMemory: r.InMemory})
 	}
 	t.step(it)
 }

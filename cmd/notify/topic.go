@@ -23,7 +23,7 @@ type topicJSON struct {
 	CreatedAt *time.Time `json:"created_at,omitempty"`
 	// CheckAfter is a duration such as 30s, empty for the broker's setting.
 	CheckAfter string `json:"check_after,omitempty"`
-	// Durability is durable or replicated.
+	// Durability is durable, replicated or memory.
 	Durability string   `json:"durability"`
 	Groups     []string `json:"groups,omitempty"`
 }
@@ -59,7 +59,7 @@ const durabilityPrefix = "DURABILITY_"
 func durabilityOf(text string) (notifyv1.Durability, error) {
 	d := notifyv1.Durability(notifyv1.Durability_value[durabilityPrefix+strings.ToUpper(text)])
 	if d == notifyv1.Durability_DURABILITY_UNSPECIFIED || durabilityText(d) != text {
-		return d, usageError(fmt.Errorf("durability %q: want durable or replicated", text))
+		return d, usageError(fmt.Errorf("durability %q: want durable, replicated or memory", text))
 	}
 	return d, nil
 }
@@ -155,7 +155,7 @@ func (a *app) topicCreate() *cobra.Command {
 		}),
 	}
 	cmd.Flags().DurationVar(&checkAfter, "check-after", 0, "when a half that nobody decided is asked about first (0: the broker's check_after)")
-	cmd.Flags().StringVar(&durability, "durability", "durable", "when a publish is acknowledged: durable (stored), or replicated (a replica of the store has it too)")
+	cmd.Flags().StringVar(&durability, "durability", "durable", "when a publish is acknowledged: durable (stored), replicated (a replica of the store has it too), or memory (never stored, lost when its broker dies)")
 	cmd.Flags().BoolVar(&noMirror, "no-mirror", false, "let the mirror pass its messages over")
 	return cmd
 }

@@ -116,7 +116,7 @@ func (c *Client) Publish(ctx context.Context, m Message, opts PublishOptions) (P
 		if err != nil {
 			return publishError(callError(addr, err))
 		}
-		out = Published{ID: resp.Msg.GetId(), Duplicate: resp.Msg.GetDuplicate()}
+		out = Published{ID: resp.Msg.GetId(), Duplicate: resp.Msg.GetDuplicate(), InMemory: resp.Msg.GetInMemory()}
 		return nil
 	})
 	return out, err

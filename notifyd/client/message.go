@@ -93,4 +93,7 @@ type Published struct {
 	// Duplicate is true when the idempotency key was known. ID is then that of
 	// the first publish.
 	Duplicate bool
+	// InMemory is true when the topic's messages are in the memory of the broker that was asked
+	// only: never stored, and lost when it dies.
+	InMemory bool
 }

@@ -114,7 +114,7 @@ func (p *Publisher) answer(addr string, results []*notifyv1.PublishResult) (int,
 		case d != nil:
 			e.done(Published{}, detailError(addr, d))
 		default:
-			e.done(Published{ID: results[i].GetId(), Duplicate: results[i].GetDuplicate()}, nil)
+			e.done(Published{ID: results[i].GetId(), Duplicate: results[i].GetDuplicate(), InMemory: results[i].GetInMemory()}, nil)
 		}
 		weight += e.weight
 		n++

@@ -26,6 +26,8 @@ const (
 	Durable Durability = ""
 	// Replicated: when it is stored and a replica of the store has it too.
 	Replicated Durability = "replicated"
+	// InMemory: when a broker holds it in memory. It is never stored.
+	InMemory Durability = "memory"
 )
 
 // readSettings reads a settings column into what a pointer points to. A field that this program does not

@@ -94,6 +94,10 @@ const (
 	// commit get REASON_STORE_AWAY and nothing is stored, and outbox rows wait; when it stops meanwhile the
 	// answer is REASON_RESULT_UNKNOWN. The store's server needs semi-synchronous replication switched on.
 	Durability_DURABILITY_REPLICATED Durability = 2
+	// When the broker that was asked holds it in memory. It is never stored and never mirrored, and is lost when that
+	// broker dies; what no group acknowledges in time is dropped and is no dead letter. Halves, outbox rows, delays
+	// and idempotency keys, but for the message's own id, are refused. It is given at creation, and never changes.
+	Durability_DURABILITY_MEMORY Durability = 3
 )
 
 // Enum value maps for Durability.
@@ -102,11 +106,13 @@ var (
 		0: "DURABILITY_UNSPECIFIED",
 		1: "DURABILITY_DURABLE",
 		2: "DURABILITY_REPLICATED",
+		3: "DURABILITY_MEMORY",
 	}
 	Durability_value = map[string]int32{
 		"DURABILITY_UNSPECIFIED": 0,
 		"DURABILITY_DURABLE":     1,
 		"DURABILITY_REPLICATED":  2,
+		"DURABILITY_MEMORY":      3,
 	}
 )
 
@@ -500,7 +506,9 @@ type PublishResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// True when the idempotency key was known: id is that of the first publish.
-	Duplicate     bool `protobuf:"varint,2,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
+	Duplicate bool `protobuf:"varint,2,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
+	// True when the message is in this broker's memory only (DURABILITY_MEMORY).
+	InMemory      bool `protobuf:"varint,3,opt,name=in_memory,json=inMemory,proto3" json:"in_memory,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -545,6 +553,13 @@ func (x *PublishResponse) GetId() string {
 func (x *PublishResponse) GetDuplicate() bool {
 	if x != nil {
 		return x.Duplicate
+	}
+	return false
+}
+
+func (x *PublishResponse) GetInMemory() bool {
+	if x != nil {
+		return x.InMemory
 	}
 	return false
 }
@@ -644,7 +659,9 @@ type PublishResult struct {
 	Duplicate bool                   `protobuf:"varint,2,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
 	// Set when the message was not stored, or, with REASON_RESULT_UNKNOWN, may not be.
 	// error.retryable tells whether to send it again.
-	Error         *ErrorDetail `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	Error *ErrorDetail `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	// True when the message is in this broker's memory only (DURABILITY_MEMORY).
+	InMemory      bool `protobuf:"varint,4,opt,name=in_memory,json=inMemory,proto3" json:"in_memory,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -698,6 +715,13 @@ func (x *PublishResult) GetError() *ErrorDetail {
 		return x.Error
 	}
 	return nil
+}
+
+func (x *PublishResult) GetInMemory() bool {
+	if x != nil {
+		return x.InMemory
+	}
+	return false
 }
 
 type SubscribeRequest struct {
@@ -6693,18 +6717,20 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"g\n" +
 	"\x0ePublishRequest\x12,\n" +
 	"\amessage\x18\x01 \x01(\v2\x12.notify.v1.MessageR\amessage\x12'\n" +
-	"\x0fidempotency_key\x18\x02 \x01(\tR\x0eidempotencyKey\"?\n" +
+	"\x0fidempotency_key\x18\x02 \x01(\tR\x0eidempotencyKey\"\\\n" +
 	"\x0fPublishResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
-	"\tduplicate\x18\x02 \x01(\bR\tduplicate\"O\n" +
+	"\tduplicate\x18\x02 \x01(\bR\tduplicate\x12\x1b\n" +
+	"\tin_memory\x18\x03 \x01(\bR\binMemory\"O\n" +
 	"\x14PublishStreamRequest\x127\n" +
 	"\tpublishes\x18\x01 \x03(\v2\x19.notify.v1.PublishRequestR\tpublishes\"K\n" +
 	"\x15PublishStreamResponse\x122\n" +
-	"\aresults\x18\x01 \x03(\v2\x18.notify.v1.PublishResultR\aresults\"k\n" +
+	"\aresults\x18\x01 \x03(\v2\x18.notify.v1.PublishResultR\aresults\"\x88\x01\n" +
 	"\rPublishResult\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tduplicate\x18\x02 \x01(\bR\tduplicate\x12,\n" +
-	"\x05error\x18\x03 \x01(\v2\x16.notify.v1.ErrorDetailR\x05error\"\xaa\x01\n" +
+	"\x05error\x18\x03 \x01(\v2\x16.notify.v1.ErrorDetailR\x05error\x12\x1b\n" +
+	"\tin_memory\x18\x04 \x01(\bR\binMemory\"\xaa\x01\n" +
 	"\x10SubscribeRequest\x12)\n" +
 	"\x06attach\x18\x01 \x01(\v2\x11.notify.v1.AttachR\x06attach\x12\x12\n" +
 	"\x04acks\x18\x02 \x03(\fR\x04acks\x12%\n" +
@@ -7154,12 +7180,13 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x14DECISION_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fDECISION_COMMIT\x10\x01\x12\x15\n" +
 	"\x11DECISION_ROLLBACK\x10\x02\x12\x14\n" +
-	"\x10DECISION_UNKNOWN\x10\x03*[\n" +
+	"\x10DECISION_UNKNOWN\x10\x03*r\n" +
 	"\n" +
 	"Durability\x12\x1a\n" +
 	"\x16DURABILITY_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12DURABILITY_DURABLE\x10\x01\x12\x19\n" +
-	"\x15DURABILITY_REPLICATED\x10\x02*B\n" +
+	"\x15DURABILITY_REPLICATED\x10\x02\x12\x15\n" +
+	"\x11DURABILITY_MEMORY\x10\x03*B\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fMODE_CLUSTER\x10\x01\x12\x12\n" +
