@@ -26,6 +26,7 @@
 //	position.go  GTID sets
 //	inspect.go   a server's settings, identity and position, and what they must be
 //	logs.go      a server's binlog files and its clock
+//	goon.go      where a server can be read on that cannot be read from a position
 //	classify.go  which errors an operator must mend
 //	errors.go    reasons to stop
 //	config.go, stats.go, txn.go  what goes in and comes out

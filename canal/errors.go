@@ -105,4 +105,4 @@ func (e *StopError) at(place string) *StopError {
 }
 
 // acceptGap is how an operator goes on when something cannot be read any more.
-const acceptGap = "what was in between is lost to the mirror: continue with `notify mirror resume --accept-gap` (of a later version)"
+const acceptGap = "what was in between is lost to the mirror: continue with `notify mirror resume --accept-gap`"

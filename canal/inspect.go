@@ -265,7 +265,7 @@ func unlogged(state string, set *gtidSet) (string, error) {
 func aheadError(what string) *StopError {
 	return &StopError{
 		Reason: ErrAheadOfServer, What: what,
-		Mend: "it lost transactions (restored from a backup, sync_binlog was not 1) or is not the server that was read before: point the store's address to that server, or go on without them by `notify mirror resume --accept-gap` (of a later version)",
+		Mend: "it lost transactions (restored from a backup, sync_binlog was not 1) or is not the server that was read before: point the store's address to that server, or go on without them by `notify mirror resume --accept-gap`",
 	}
 }
 

@@ -17,7 +17,8 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON notify.* TO 'notify_broker'@'10.%';
 --    its binlog begins. Caution: REPLICATION SLAVE is global. It shows the changes of every
 --    schema on the server, so give the store a server of its own where that matters.
 --    REPLICATION CLIENT (MariaDB shows it as BINLOG MONITOR) can be left out; then nobody is
---    told before the server purges binlog that was not copied yet.
+--    told before the server purges binlog that was not copied yet, and on MariaDB no gap that
+--    it left can be accepted.
 CREATE USER 'notify_mirror'@'10.%' IDENTIFIED BY 'CHANGE-ME-mirror-1';
 GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO 'notify_mirror'@'10.%';
 

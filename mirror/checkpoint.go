@@ -41,7 +41,7 @@ type checkpoint struct {
 	// copied; empty when there is none.
 	OpenGTID   string `json:"open_gtid,omitempty"`
 	OpenCopied uint64 `json:"open_copied,omitempty"`
-	// Shards is the last pos of each shard, 0 for none.
+	// Shards is the last pos of each shard, 0 for none, -1 where nothing is known of it.
 	Shards []int64 `json:"shards"`
 	// Server is the identity of the server copied from.
 	Server string `json:"server"`

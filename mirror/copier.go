@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,6 +39,11 @@ type Copier struct {
 	stuck   stuck
 	session time.Duration
 
+	changing  sync.Mutex
+	proposed  *change                 // for the next run
+	interrupt context.CancelCauseFunc // ends the run that goes on
+	wake      chan struct{}           // something was proposed
+
 	// What tests replace.
 	readStore   func(context.Context) (storeInfo, error)
 	openSource  func(canal.Position) source
@@ -61,7 +67,10 @@ func New(config Config, store string, deps Deps) (*Copier, error) {
 	if !known {
 		return nil, fmt.Errorf("%w: stores.%s: is not there", ErrConfig, store)
 	}
-	c := &Copier{config: config.WithDefaults(), name: store, session: Session, probeLimit: probeLimit, surveyEvery: surveyEvery, lookEvery: verifyEvery}
+	c := &Copier{
+		config: config.WithDefaults(), name: store, session: Session, wake: make(chan struct{}, 1),
+		probeLimit: probeLimit, surveyEvery: surveyEvery, lookEvery: verifyEvery,
+	}
 	var err error
 	if c.dsn, err = parseDSN(of.DSN); err != nil {
 		return nil, err
@@ -102,6 +111,7 @@ func (c *Copier) Run(ctx context.Context) error {
 	defer c.metrics.active.Set(0)
 	defer c.metrics.setWaiting("")
 	c.board.enter(Starting, time.Now())
+	c.metrics.setHalted("")
 	looking, enough := context.WithCancel(ctx)
 	var looks sync.WaitGroup
 	looks.Go(func() { c.keepSurveying(looking) })
@@ -117,6 +127,8 @@ func (c *Copier) Run(ctx context.Context) error {
 		var h *Halt
 		if errors.As(err, &h) {
 			h.Store = c.name
+			h.Repair = strings.ReplaceAll(h.Repair, resumeCommand, resumeCommand+" --store "+c.name)
+			c.adopt().finish(h)
 			c.board.halts(h, time.Now())
 			c.metrics.setHalted(h.Reason)
 			return h
@@ -168,6 +180,8 @@ func (c *Copier) interrupted(err error) {
 
 // run takes over, and copies until something fails. copied tells that a transaction was written.
 func (c *Copier) run(ctx context.Context, m *member) (copied bool, err error) {
+	ctx, stop := c.interruptible(ctx)
+	defer stop()
 	s, err := c.open(ctx, m)
 	if err == nil {
 		copied, err = c.copy(ctx, s)
@@ -176,6 +190,10 @@ func (c *Copier) run(ctx context.Context, m *member) (copied bool, err error) {
 	}
 	if err != nil && fenced(err) {
 		err = fmt.Errorf("%w: %w", errFenced, err)
+	}
+	s.change.finish(err) // unless it is in Kafka
+	if errors.Is(context.Cause(ctx), errChanging) {
+		err = errChanging
 	}
 	return copied, errors.Join(err, s.close())
 }
@@ -203,8 +221,10 @@ func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
 		}
 	}()
 	if err := w.commit(ctx); err != nil { // tells the next start who writes
+		s.change.finish(fmt.Errorf("as far as is known; see notify mirror status: %w", err))
 		return copied, c.writeFault(ctx, s, err)
 	}
+	s.change.finish(nil)
 	r := c.newReader(s, memory, pool, chunks)
 	c.metrics.active.Set(1)
 	defer c.metrics.active.Set(0)

@@ -42,6 +42,7 @@
 //	cutter.go      connections that can be cut
 //	start.go       take over: the order of steps, and what is refused
 //	fingerprint.go is the last transaction copied still the same one
+//	change.go      what an operator wants of the checkpoint
 //	store.go       all that is known of the store's schema
 //	tailer.go      canal's Tailer as a source
 //	source.go      what the reader reads

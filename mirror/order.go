@@ -15,6 +15,9 @@ type order struct {
 	last []int64
 }
 
+// anyPos is the last pos of a shard of which nothing is known: any may come next.
+const anyPos = -1
+
 // newOrder continues behind the last pos of each shard, 0 for a shard without messages.
 func newOrder(last []int64) order { return order{last: slices.Clone(last)} }
 
@@ -27,6 +30,7 @@ func (o *order) take(shard int, pos int64) error {
 	epoch, n := split(pos)
 	lastEpoch, lastN := split(last)
 	switch {
+	case last == anyPos:
 	case pos <= last:
 		return fmt.Errorf("%w: shard %d: pos %s comes after %s", ErrOrder, shard, posText(pos), posText(last))
 	case epoch == lastEpoch && n != lastN+1, epoch != lastEpoch && n != 1:
@@ -43,6 +47,9 @@ func split(pos int64) (epoch, n int64) { return pos >> posBits, pos & (1<<posBit
 
 // posText is a pos as people write it: epoch:n.
 func posText(pos int64) string {
+	if pos == anyPos {
+		return "-"
+	}
 	epoch, n := split(pos)
 	return fmt.Sprintf("%d:%d", epoch, n)
 }

@@ -229,9 +229,12 @@ func latest(instant time.Time, items []item) time.Time {
 	return instant
 }
 
+// resumeCommand is how a mirror that has halted goes on behind a gap.
+const resumeCommand = "notify mirror resume"
+
 const (
 	// acceptGap is how an operator goes on when something cannot be copied any more.
-	acceptGap = "what was in between is lost to the mirror: continue with `notify mirror resume --accept-gap` (of a later version)"
+	acceptGap = "what was in between is lost to the mirror: continue with `notify mirror resume --accept-gap`"
 	// serverRepair is for a server that is not the one copied from.
 	serverRepair = "point the dsn back to the server that was copied from; after a failover or a restore " + acceptGap
 	// rowRepair is for rows that notifyd does not write.

@@ -113,7 +113,15 @@ func (s *script) info(storeID string) storeInfo {
 	return storeInfo{
 		id: storeID, shards: scriptShards, flavor: canal.MariaDB, server: s.server,
 		covers: func(canal.Position) error { return nil }, survey: s.survey(),
+		position: s.last(), goOn: func(p canal.Position) (canal.Position, error) { return p, nil },
 	}
+}
+
+// last is the position behind the last transaction.
+func (s *script) last() canal.Position {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return canal.Position{Flavor: canal.MariaDB, GTIDs: fmt.Sprintf("0-1-%d", len(s.txns))}
 }
 
 // survey: every transaction takes 100 bytes, and the server's clock is ahead.

@@ -37,6 +37,8 @@ type start struct {
 	topic    string // of checkpoints
 	at       checkpoint
 	topics   map[string]topicRecord
+	// change is what made at another checkpoint than the one that was read.
+	change *change
 	// first tells that nothing of the store was copied yet.
 	first bool
 }
@@ -76,6 +78,8 @@ func (c *Copier) open(ctx context.Context, m *member) (s *start, err error) {
 		err = c.checkFirst(ctx, s, virgin)
 	} else {
 		s.at = *saved.checkpoint
+		c.board.found(s.at)
+		c.change(s)
 		err = verifyStore(s.at, s.info)
 	}
 	if err != nil {

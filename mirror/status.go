@@ -164,14 +164,35 @@ func (b *board) notes(all []string) bool {
 	return len(all) > 0
 }
 
+// found notes the checkpoint that a start has read; saved will note the next.
+func (b *board) found(c checkpoint) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c.Shards = slices.Clone(c.Shards)
+	b.note(c)
+}
+
+// checkpoint is the last one in Kafka that is known.
+func (b *board) checkpoint() (c checkpoint, known bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.at, b.at.Generation > 0
+}
+
 // saved notes a checkpoint that is in Kafka; the board owns its memory.
 func (b *board) saved(c checkpoint, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.note(c)
+	b.status.CheckpointAt = now
+}
+
+// note takes over what a checkpoint says; b.mu is held.
+func (b *board) note(c checkpoint) {
 	b.at = c
 	b.status.StoreID, b.status.Server, b.status.Flavor = c.Store, c.Server, c.Flavor
 	b.status.Position, b.status.OpenGTID = c.GTIDs, c.OpenGTID
-	b.status.Generation, b.status.Seq, b.status.CheckpointAt = c.Generation, c.Seq, now
+	b.status.Generation, b.status.Seq = c.Generation, c.Seq
 }
 
 // read is a copy of the status.

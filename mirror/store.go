@@ -28,6 +28,10 @@ type storeInfo struct {
 	// expire is after what time the server drops binlog; 0: never.
 	expire time.Duration
 	survey canal.Survey
+	// position is what the server has logged.
+	position canal.Position
+	// goOn is the nearest position to one at which the binlog can be read on.
+	goOn func(canal.Position) (canal.Position, error)
 	// covers tells why the binlog cannot be read from a position on, as far as known.
 	covers func(canal.Position) error
 }
@@ -64,6 +68,7 @@ func readStore(ctx context.Context, cfg *mysql.Config, tail canal.Config) (info 
 	return storeInfo{
 		id: in.StoreID, shards: in.Shards, installed: in.InstalledGTID,
 		flavor: server.Flavor, server: server.Server, expire: server.BinlogExpire, survey: server.Survey, covers: server.Covers,
+		position: server.Position, goOn: server.GoOn,
 	}, nil
 }
 

@@ -77,6 +77,9 @@ func (c *Copier) take(turn context.Context, m *member, pause *backoff) error {
 		if turn.Err() != nil || errors.Is(err, errStanding) || errors.As(err, &away) || errors.As(err, &h) {
 			return err
 		}
+		if errors.Is(err, errChanging) {
+			continue
+		}
 		c.interrupted(err)
 		if !pause.wait(turn) {
 			return turn.Err()
@@ -103,6 +106,7 @@ func (c *Copier) standing(s seat, trouble error) {
 		c.interrupted(fmt.Errorf("not in the group of this store's canalds: %w", trouble))
 	case s.generation > 0 && !s.active && s.holder != "":
 		c.lag.reset() // the active one's is what counts
+		c.adopt().finish(fmt.Errorf("%s is active for the store: ask that one", s.holder))
 		if c.board.stands(s.holder, now) {
 			c.metrics.setWaiting("")
 			c.log.Info("mirror stands by", "active", s.holder)

@@ -52,7 +52,7 @@ func run(ctx context.Context, flags daemon.Flags) error {
 				return daemon.Agent{}, daemon.WithExitCode(daemon.ExitUsage, err)
 			}
 			logger.InfoContext(ctx, "canald started", slog.String("version", build.Version), slog.String("ops", ops.Addr().String()))
-			return daemon.Agent{Run: all.run, Components: all.components(), Status: func() any { return all.status() }}, nil
+			return daemon.Agent{Run: all.run, Components: all.components(), Status: func() any { return all.status() }, Change: all.change}, nil
 		},
 	})
 }

@@ -144,10 +144,44 @@ func TestCanaldCopiesAndShowsItsState(t *testing.T) {
 	if _, body := get(port, "/metrics"); !bytes.Contains(body, []byte(`notify_mirror_messages_total{store="a",topic="t"} 1`)) {
 		t.Error("the record is not counted")
 	}
+	for _, request := range []struct {
+		kind, body, says string
+		code             int
+	}{
+		{"text/plain", `{"what":"reset"}`, "application/json", http.StatusUnsupportedMediaType},
+		{"application/json", `{"what":"reset","store":"b"}`, `store "b" is not there`, http.StatusConflict},
+		{"application/json", `{"whet":"reset"}`, "unknown field", http.StatusConflict},
+		{"application/json", `{"what":"accept-gap"}`, "there is no gap", http.StatusConflict},
+		{"application/json", `{"what":"reset","dry_run":true}`, `"applied":false`, http.StatusOK},
+		{"application/json", `{"what":"reset"}`, `"applied":true`, http.StatusOK},
+	} {
+		if code, body := post(t, port, request.kind, request.body); code != request.code || !strings.Contains(body, request.says) {
+			t.Errorf("%s as %s: %d %s", request.body, request.kind, code, body)
+		}
+	}
+	until(t, ended, func() bool {
+		_, body := get(port, "/status")
+		return json.Unmarshal(body, &report) == nil && report.Stores[0].Generation == 2 && report.Stores[0].Seq == 1
+	})
 	signal()
 	if err := <-ended; err != nil {
 		t.Errorf("a planned stop ends with %v", err)
 	}
+}
+
+// post changes a checkpoint.
+func post(t *testing.T, address, kind, body string) (int, string) {
+	t.Helper()
+	answer, err := http.Post("http://"+address+"/change", kind, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
 }
 
 // One store is away from the start, one was never installed; the third is copied all the

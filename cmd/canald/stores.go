@@ -1,9 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 
 	"notifymirror/cmd/daemon"
@@ -30,18 +35,23 @@ func newStores(c mirror.Config, deps mirror.Deps) (*stores, error) {
 	return s, nil
 }
 
-// run copies until it is told to end. A store that halts stays as it is meanwhile:
-// notify_mirror_halted and /status must be there to be seen, and a restart would change
-// nothing. Only when every store has halted for what the configuration can mend does run
+// run copies until it is told to end. A store that halts stays as it is meanwhile, until an
+// operator changes its checkpoint: notify_mirror_halted and /status must be there to be seen,
+// and a restart would change nothing. Only when every store has halted for what the configuration can mend does run
 // return at once.
 func (s *stores) run(ctx context.Context) error {
 	errs := make([]error, len(s.copiers))
 	var running sync.WaitGroup
 	for i, copier := range s.copiers {
 		running.Go(func() {
-			errs[i] = copier.Run(ctx)
-			if alone := len(s.copiers) == 1; errs[i] != nil && !(alone && errors.Is(errs[i], mirror.ErrConfig)) {
+			alone := len(s.copiers) == 1
+			for again := true; again; {
+				errs[i] = copier.Run(ctx)
+				if errs[i] == nil || alone && errors.Is(errs[i], mirror.ErrConfig) {
+					return
+				}
 				s.halted(ctx, errs[i])
+				again = !errors.Is(errs[i], mirror.ErrConfig) && copier.AwaitChange(ctx)
 			}
 		})
 	}
@@ -73,6 +83,24 @@ func (s *stores) components() []daemon.Component {
 		components[i] = daemon.Component{Name: "mirror/" + s.names[i], Ready: copier.Ready}
 	}
 	return components
+}
+
+// change answers POST /change: a mirror.Change becomes a mirror.Outcome.
+func (s *stores) change(ctx context.Context, body []byte) (any, error) {
+	var c mirror.Change
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return nil, fmt.Errorf("change: %w", err)
+	}
+	if c.Store == "" && len(s.names) == 1 {
+		c.Store = s.names[0]
+	}
+	i := slices.Index(s.names, c.Store)
+	if i < 0 {
+		return nil, fmt.Errorf("store %q is not there: name one of %s with --store", c.Store, strings.Join(s.names, ", "))
+	}
+	return s.copiers[i].Change(ctx, c)
 }
 
 func (s *stores) status() mirror.Report {

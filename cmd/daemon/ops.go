@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -29,8 +30,8 @@ var (
 )
 
 // Ops is the listener for operators: /metrics; /livez, which asks nobody; /readyz, whose
-// ?verbose lists the components; and /status where the daemon has one. It speaks plain
-// HTTP without authentication.
+// ?verbose lists the components; and, where the daemon has them, /status and /change. It
+// speaks plain HTTP without authentication.
 type Ops struct {
 	listener   net.Listener
 	server     *http.Server
@@ -54,6 +55,7 @@ func ListenOps(address string, registry *prometheus.Registry, logger *slog.Logge
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", o.readyz)
 	mux.HandleFunc("GET /status", o.status)
+	mux.HandleFunc("POST /change", o.change)
 	o.server = &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 5 * time.Second,
@@ -141,7 +143,44 @@ func (o *Ops) status(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	body, err := json.Marshal(agent.Status())
+	writeJSON(w, agent.Status())
+}
+
+// changeLimit is how long a change may take; it is less than the server's WriteTimeout.
+const changeLimit = 25 * time.Second
+
+// change passes a request on to the agent. A page in somebody's browser can post to loopback,
+// but not JSON unless it is asked first, which is never answered.
+func (o *Ops) change(w http.ResponseWriter, r *http.Request) {
+	agent := o.agent.Load()
+	switch {
+	case agent == nil:
+		http.Error(w, errStarting.Error(), http.StatusServiceUnavailable)
+		return
+	case agent.Change == nil:
+		http.NotFound(w, r)
+		return
+	case r.Header.Get("Content-Type") != "application/json":
+		http.Error(w, "Content-Type must be application/json", http.StatusUnsupportedMediaType)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), changeLimit)
+	defer cancel()
+	answer, err := agent.Change(ctx, body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusConflict)
+		return
+	}
+	writeJSON(w, answer)
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	body, err := json.Marshal(v)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

@@ -16,6 +16,9 @@ type Agent struct {
 	Components []Component
 	// Status answers /status as JSON; nil means there is none.
 	Status func() any
+	// Change answers POST /change, JSON to JSON; its error becomes a 409. Nil means there is
+	// none.
+	Change func(ctx context.Context, body []byte) (any, error)
 }
 
 // Process is the life of a daemon.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -18,7 +19,8 @@ import (
 )
 
 func (a *app) mirrorCommand() *cobra.Command {
-	return a.parent("mirror", "Look at the mirror in Kafka", a.mirrorStatus(), a.mirrorTail())
+	return a.parent("mirror", "Look at the mirror in Kafka, and mend it",
+		a.mirrorStatus(), a.mirrorTail(), a.mirrorCheckpoint(), a.mirrorResume())
 }
 
 func (a *app) mirrorStatus() *cobra.Command {
@@ -108,25 +110,35 @@ func lagText(s mirror.Status) string {
 func (a *app) fetchStatus(ctx context.Context) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.ops+"/status", nil)
+	code, body, err := a.askCanald(ctx, http.MethodGet, "/status", nil)
 	if err != nil {
-		return nil, usageError(fmt.Errorf("--ops %s: want host:port", a.ops))
+		return nil, err
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, daemon.WithExitCode(daemon.ExitUnreachable,
-			fmt.Errorf("canald at %s cannot be reached: %s; --ops or NOTIFY_OPS names another", a.ops, shortCause(err)))
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	if err != nil {
-		return nil, fmt.Errorf("status of canald at %s: %w", a.ops, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("canald at %s has no status yet: %s", a.ops, resp.Status)
+	if code != http.StatusOK {
+		return nil, fmt.Errorf("canald at %s has no status yet: %d %s", a.ops, code, http.StatusText(code))
 	}
 	if !json.Valid(body) {
 		return nil, errors.New(a.ops + " is not the ops address of canald: /status is not JSON")
 	}
 	return body, nil
+}
+
+// askCanald asks at canald's ops address.
+func (a *app) askCanald(ctx context.Context, method, path string, body []byte) (code int, answer []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+a.ops+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, usageError(fmt.Errorf("--ops %s: want host:port", a.ops))
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, nil, daemon.WithExitCode(daemon.ExitUnreachable,
+			fmt.Errorf("canald at %s cannot be reached: %s; --ops or NOTIFY_OPS names another", a.ops, shortCause(err)))
+	}
+	defer resp.Body.Close()
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return 0, nil, fmt.Errorf("answer of canald at %s: %w", a.ops, err)
+	}
+	return resp.StatusCode, answer, nil
 }

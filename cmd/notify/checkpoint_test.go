@@ -1,0 +1,87 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"notifymirror/mirror"
+)
+
+// fakeChange answers as canald does, and keeps what was asked.
+func fakeChange(t *testing.T) (ops string, asked *[]mirror.Change) {
+	t.Helper()
+	asked = new([]mirror.Change)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var c mirror.Change
+		if r.Method != http.MethodPost || r.URL.Path != "/change" || json.NewDecoder(r.Body).Decode(&c) != nil {
+			fmt.Fprint(w, `{"stores":[{"store":"a","position":"0-1-7","generation":1,"seq":42}]}`)
+			return
+		}
+		*asked = append(*asked, c)
+		if c.Gap == "gap-2" {
+			http.Error(w, "checkpoint not changed: the gap's id is gap-1", http.StatusConflict)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(mirror.Outcome{
+			Store: "a", What: c.What, Gap: "gap-1", Lost: "five messages", From: "0-1-7", To: "0-1-9", Skipped: "0-1-9",
+			Generation: 2, Seq: 42, Applied: !c.DryRun,
+		})
+	}))
+	t.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://"), asked
+}
+
+func TestAGapIsShownBeforeItIsAccepted(t *testing.T) {
+	ops, asked := fakeChange(t)
+	r := notify(t, "", "mirror", "resume", "--ops", ops)
+	if r.code != 2 || !strings.Contains(r.err, "--accept-gap") {
+		t.Errorf("without the flag: %+v", r)
+	}
+	r = notify(t, "", "mirror", "resume", "--accept-gap", "--ops", ops, "--store", "a")
+	if r.code != 0 || !strings.Contains(r.out, "halt\tfive messages\n") || !strings.Contains(r.out, "skipped\t0-1-9\n") ||
+		!strings.Contains(r.out, "done\tfalse\n") || !strings.Contains(r.err, "notify mirror resume --accept-gap=gap-1 --store a") {
+		t.Errorf("without an id: %+v", r)
+	}
+	if r = notify(t, "", "mirror", "resume", "--accept-gap=gap-2", "--ops", ops); r.code != 1 || !strings.Contains(r.err, "the gap's id is gap-1") {
+		t.Errorf("with another id: %+v", r)
+	}
+	if r = notify(t, "", "mirror", "resume", "--accept-gap=gap-1", "--ops", ops); r.code != 0 || !strings.Contains(r.out, "done\ttrue\n") {
+		t.Errorf("with the id: %+v", r)
+	}
+	want := []mirror.Change{
+		{Store: "a", What: mirror.AcceptGap, DryRun: true}, {What: mirror.AcceptGap, Gap: "gap-2"}, {What: mirror.AcceptGap, Gap: "gap-1"},
+	}
+	if fmt.Sprint(*asked) != fmt.Sprint(want) {
+		t.Errorf("asked %+v", *asked)
+	}
+}
+
+func TestACheckpointIsChangedOnlyAfterYes(t *testing.T) {
+	ops, asked := fakeChange(t)
+	for _, command := range [][]string{{"set", "0-1-9"}, {"reset"}} {
+		args := append([]string{"mirror", "checkpoint", "--ops", ops}, command...)
+		if r := notify(t, "", args...); r.code != 2 || !strings.Contains(r.err, "--dry-run") {
+			t.Errorf("%v: %+v", command, r)
+		}
+		if r := notify(t, "", append(args, "--dry-run")...); r.code != 0 || !strings.Contains(r.out, "done\tfalse\n") {
+			t.Errorf("%v: %+v", command, r)
+		}
+		if r := notify(t, "", append(args, "--yes")...); r.code != 0 || !strings.Contains(r.out, "done\ttrue\n") {
+			t.Errorf("%v: %+v", command, r)
+		}
+	}
+	want := []mirror.Change{
+		{What: mirror.SetCheckpoint, Position: "0-1-9", DryRun: true}, {What: mirror.SetCheckpoint, Position: "0-1-9"},
+		{What: mirror.ResetCheckpoint, DryRun: true}, {What: mirror.ResetCheckpoint},
+	}
+	if fmt.Sprint(*asked) != fmt.Sprint(want) {
+		t.Errorf("asked %+v", *asked)
+	}
+	if r := notify(t, "", "mirror", "checkpoint", "show", "--ops", ops); r.code != 0 || !strings.Contains(r.out, "position\t0-1-7\n") {
+		t.Errorf("%+v", r)
+	}
+}

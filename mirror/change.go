@@ -1,0 +1,269 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	"notifymirror/canal"
+)
+
+// A Change is what an operator wants of a store's checkpoint. Each begins a new generation.
+type Change struct {
+	// Store is its name in the configuration; it may be empty where there is one only.
+	Store string `json:"store,omitempty"`
+	What  What   `json:"what"`
+	// Gap is the id of the gap to accept, as a dry run names it.
+	Gap string `json:"gap,omitempty"`
+	// Position is the GTIDs to set.
+	Position string `json:"position,omitempty"`
+	// DryRun only tells what would be skipped and repeated.
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// What is the kind of a Change.
+type What string
+
+// The kinds of changes.
+const (
+	// AcceptGap goes on behind what made the mirror halt, where it can be read on.
+	AcceptGap What = "accept-gap"
+	// SetCheckpoint goes on from a position that the server has.
+	SetCheckpoint What = "set"
+	// ResetCheckpoint begins again with all that the server still has of the store.
+	ResetCheckpoint What = "reset"
+)
+
+// An Outcome is what a Change does, or would do.
+type Outcome struct {
+	Store string `json:"store"`
+	What  What   `json:"what"`
+	// Gap is the id to accept, Lost what is lost or at risk by the halt.
+	Gap  string `json:"gap,omitempty"`
+	Lost string `json:"lost,omitempty"`
+	// From and To are the positions before and after.
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Skipped are the transactions that are never copied, Repeated those that are copied
+	// again, with other notify-source and notify-seq and the same notify-id.
+	Skipped  string `json:"skipped,omitempty"`
+	Repeated string `json:"repeated,omitempty"`
+	// Generation is the new one; the one before ends at Seq.
+	Generation uint64 `json:"generation"`
+	Seq        uint64 `json:"seq"`
+	// Applied tells that the new checkpoint is in Kafka.
+	Applied bool `json:"applied"`
+}
+
+// ErrChange is wrapped by every error of Change.
+var ErrChange = errors.New("checkpoint not changed")
+
+// errChanging ends a run so that the next one begins with a change.
+var errChanging = errors.New("the checkpoint is to be changed")
+
+// A change is one that waits for the next run.
+type change struct {
+	Change
+	reason Reason // of the halt
+	out    Outcome
+	err    error
+	done   chan struct{}
+}
+
+// finish tells who waits; the first word counts.
+func (p *change) finish(err error) {
+	if p == nil || p.out.Applied || p.err != nil {
+		return
+	}
+	if p.err = err; err == nil {
+		p.out.Applied = true
+	}
+	close(p.done)
+}
+
+// Change changes the store's checkpoint between two Kafka transactions: the copying stops,
+// and begins anew with a transaction that holds nothing but the new checkpoint. A Copier that
+// has halted goes on by it once Run is called again, see AwaitChange. Only the active canald
+// changes anything. The error wraps ErrChange.
+func (c *Copier) Change(ctx context.Context, what Change) (Outcome, error) {
+	s := c.Status()
+	if s.State == Standby {
+		return Outcome{}, fmt.Errorf("%w: %s is active for store %s: ask that one", ErrChange, s.Active, c.name)
+	}
+	if what.DryRun {
+		return c.dryRun(ctx, what, s.HaltedReason)
+	}
+	p := &change{Change: what, reason: s.HaltedReason, done: make(chan struct{})}
+	if !c.propose(p) {
+		return Outcome{}, fmt.Errorf("%w: another change is under way", ErrChange)
+	}
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		if c.withdraw(p) {
+			return Outcome{}, fmt.Errorf("%w: Kafka or the store did not answer in time: %s", ErrChange, c.Status().LastError)
+		}
+		<-p.done // it is being written; every step of that is bounded
+	}
+	if p.err != nil {
+		return Outcome{}, fmt.Errorf("%w: %w", ErrChange, p.err)
+	}
+	c.log.Warn("checkpoint changed by an operator", "what", p.What, "from", p.out.From, "to", p.out.To,
+		"skipped", p.out.Skipped, "repeated", p.out.Repeated, "generation", p.out.Generation)
+	return p.out, nil
+}
+
+func (c *Copier) dryRun(ctx context.Context, what Change, reason Reason) (Outcome, error) {
+	at, known := c.board.checkpoint()
+	if !known {
+		return Outcome{}, fmt.Errorf("%w: no checkpoint was read yet: %s", ErrChange, c.Status().LastError)
+	}
+	info, err := c.readStore(ctx)
+	if err != nil {
+		return Outcome{}, fmt.Errorf("%w: %w", ErrChange, err)
+	}
+	_, out, err := plan(at, info, what, reason)
+	out.Store = c.name
+	if err != nil {
+		return out, fmt.Errorf("%w: %w", ErrChange, err)
+	}
+	return out, nil
+}
+
+// propose leaves a change for the next run, and ends the one that goes on.
+func (c *Copier) propose(p *change) bool {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	if c.proposed != nil {
+		return false
+	}
+	c.proposed = p
+	if c.interrupt != nil {
+		c.interrupt(errChanging)
+	}
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// withdraw takes a change back, unless a run has it.
+func (c *Copier) withdraw(p *change) bool {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	if c.proposed != p {
+		return false
+	}
+	c.proposed = nil
+	return true
+}
+
+// adopt gives the proposed change to the run that asks; nil when there is none.
+func (c *Copier) adopt() *change {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	p := c.proposed
+	c.proposed = nil
+	return p
+}
+
+// interruptible is a context for a run that a change may end.
+func (c *Copier) interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c.changing.Lock()
+	c.interrupt = cancel
+	c.changing.Unlock()
+	return ctx, func() { cancel(context.Canceled) }
+}
+
+// AwaitChange waits, after a Halt, until a change is proposed. False: ctx has ended.
+func (c *Copier) AwaitChange(ctx context.Context) bool {
+	for {
+		c.changing.Lock()
+		waits := c.proposed != nil
+		c.changing.Unlock()
+		if waits {
+			return true
+		}
+		select {
+		case <-c.wake:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// change makes the proposed change of the checkpoint just read, if there is one.
+func (c *Copier) change(s *start) {
+	p := c.adopt()
+	if p == nil {
+		return
+	}
+	next, out, err := plan(s.at, s.info, p.Change, p.reason)
+	out.Store = c.name
+	if p.out = out; err != nil {
+		p.finish(err)
+		return // as if nobody had asked
+	}
+	s.at, s.change = next, p
+}
+
+// plan is the checkpoint that a change makes of another; reason is why the mirror has halted.
+func plan(at checkpoint, info storeInfo, what Change, reason Reason) (checkpoint, Outcome, error) {
+	out := Outcome{What: what.What, From: at.GTIDs, Generation: at.Generation + 1, Seq: at.Seq}
+	to := canal.Position{Flavor: info.flavor, GTIDs: what.Position}
+	var err error
+	switch what.What {
+	case AcceptGap:
+		out.Gap, out.Lost = at.gap(reason), at.risk(reason)
+		if to, err = behindGap(at, info, reason); err == nil && !what.DryRun && what.Gap != out.Gap {
+			err = fmt.Errorf("the gap's id is %s, not %q: look what is lost before you accept it", out.Gap, what.Gap)
+		}
+	case SetCheckpoint:
+		err = info.covers(to)
+	case ResetCheckpoint:
+		to, err = info.goOn(canal.Position{Flavor: info.flavor, GTIDs: info.installed})
+	default:
+		err = fmt.Errorf("unknown change %q", what.What)
+	}
+	if err != nil {
+		return at, out, err
+	}
+	out.To = to.GTIDs
+	if out.Skipped, err = to.Minus(at.position()); err != nil {
+		return at, out, err
+	}
+	if out.Repeated, err = at.position().Minus(to); err != nil {
+		return at, out, err
+	}
+	return checkpoint{
+		Store: info.id, Generation: at.Generation + 1, Flavor: string(info.flavor), GTIDs: to.GTIDs,
+		Shards: slices.Repeat([]int64{anyPos}, info.shards), Server: string(info.server),
+	}, out, nil
+}
+
+// behindGap is where the mirror can go on after it has halted.
+func behindGap(at checkpoint, info storeInfo, reason Reason) (canal.Position, error) {
+	switch reason {
+	case ReasonPurged, ReasonAhead, ReasonServer:
+		return info.goOn(at.position())
+	case ReasonOrder:
+		return at.position(), nil // the pos check begins anew
+	case ReasonFileGone, ReasonPastEnd, ReasonRow, ReasonUnknownEvent:
+		return info.position, nil // nothing tells where it can be read again
+	case "":
+		return canal.Position{}, errors.New("the mirror has not halted, there is no gap")
+	}
+	return canal.Position{}, fmt.Errorf("the mirror has halted for %s, which is no gap: see its repair", reason)
+}
+
+// gap names what a halt at the checkpoint leaves out, so that nobody accepts another one than
+// was shown.
+func (c *checkpoint) gap(reason Reason) string {
+	h := fnv.New32a()
+	fmt.Fprintln(h, c.Store, c.Generation, c.Seq, c.GTIDs, c.OpenGTID, c.OpenCopied, reason)
+	return fmt.Sprintf("gap-%08x", h.Sum32())
+}

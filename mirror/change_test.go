@@ -1,0 +1,232 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"notifymirror/canal"
+	"notifymirror/notifyd/embedded"
+	"notifymirror/notifyd/embedded/dbtest"
+)
+
+// runAgain runs a Copier as canald does: after a halt it waits for a change.
+func (b *bench) runAgain(c *Copier) (stop func()) {
+	ctx, cancel := context.WithCancel(b.t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for c.Run(ctx) != nil && c.AwaitChange(ctx) {
+		}
+	}()
+	stop = func() {
+		cancel()
+		<-done
+	}
+	b.t.Cleanup(stop)
+	return stop
+}
+
+// changed makes a change that must succeed.
+func (b *bench) changed(c *Copier, what Change) Outcome {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
+	defer cancel()
+	out, err := c.Change(ctx, what)
+	if err != nil || out.Applied == what.DryRun {
+		b.t.Fatalf("%+v: %+v, %v", what, out, err)
+	}
+	return out
+}
+
+// refused makes a change that must be refused with that text.
+func (b *bench) refused(c *Copier, what Change, says string) {
+	b.t.Helper()
+	if out, err := c.Change(b.t.Context(), what); !errors.Is(err, ErrChange) || !strings.Contains(err.Error(), says) || out.Applied {
+		b.t.Fatalf("%+v: %+v, %v, want %q", what, out, err, says)
+	}
+}
+
+func (b *bench) awaitHalted(c *Copier, reason Reason) {
+	b.t.Helper()
+	eventually(b.t, func() error {
+		if s := c.Status(); s.State != Halted || s.HaltedReason != reason {
+			return fmt.Errorf("status %+v", s)
+		}
+		return nil
+	})
+}
+
+// Purged binlog stops the mirror; an operator looks, accepts the gap by its name, and the
+// mirror goes on where it can, without a restart.
+func TestAGapIsAcceptedByItsIDAndNothingElseIsLost(t *testing.T) {
+	b := newStoreBench(t, dbtest.Private(t, embedded.Config{}))
+	b.sql("GRANT REPLICATION CLIENT ON *.* TO mirror_" + b.storeID[:8] + "@'127.0.0.1'")
+	b.insert(0, 5, "trades", short)
+	b.copiedReal()
+	b.insert(0, 10, "trades", short)
+	b.purge()
+	b.insert(0, 7, "trades", short)
+	c := b.realCopier()
+	stop := b.runAgain(c)
+	b.awaitHalted(c, ReasonPurged)
+	if s := c.Status(); !strings.Contains(s.Repair, "notify mirror resume --store a --accept-gap") {
+		t.Errorf("repair %q", s.Repair)
+	}
+	look := b.changed(c, Change{What: AcceptGap, DryRun: true})
+	if look.Gap == "" || look.Skipped == "" || look.Repeated != "" || !strings.Contains(look.Lost, "seq 5 of generation 1") || look.Generation != 2 {
+		t.Errorf("dry run %+v", look)
+	}
+	b.refused(c, Change{What: AcceptGap, Gap: "gap-00000000"}, look.Gap)
+	b.awaitHalted(c, ReasonPurged)
+	if out := b.changed(c, Change{What: AcceptGap, Gap: look.Gap}); out.To != look.To || out.Skipped != look.Skipped {
+		t.Errorf("%+v, the dry run said %+v", out, look)
+	}
+	b.insert(1, 3, "trades", short)
+	eventually(t, func() error {
+		if s := c.Status(); s.Generation != 2 || s.Seq != 10 || s.HaltedReason != "" || c.Ready() != nil {
+			return fmt.Errorf("status %+v", s)
+		}
+		return nil
+	})
+	stop()
+	times := map[uuid.UUID]int{}
+	for _, m := range b.oracle() {
+		times[m.ID]++
+		if i := slices.Index(b.ids, m.ID); i < 5 && m.Source.Generation != 1 || i >= 15 && (m.Source.Generation != 2 || m.Seq != uint64(i-14)) {
+			t.Errorf("message %d is %+v", i, m)
+		}
+	}
+	for i, id := range b.ids {
+		want := 1
+		if i >= 5 && i < 15 {
+			want = 0
+		}
+		if times[id] != want {
+			t.Errorf("message %d is %d times in the mirror, want %d", i, times[id], want)
+		}
+	}
+	// Who starts next finds the new generation.
+	b.ids = append(b.ids[:0:0], b.ids[15:]...)
+	b.copiedReal()
+}
+
+// The pos check begins anew behind a gap in pos, and only there.
+func TestAGapInPosIsAccepted(t *testing.T) {
+	b := newBench(t)
+	b.script.add(scriptMessage{shard: 2, topic: "trades"})
+	b.script.next[2]++
+	b.script.add(scriptMessage{shard: 2, topic: "trades"})
+	b.script.add(scriptMessage{shard: 2, topic: "trades"})
+	c := b.copier()
+	b.runAgain(c)
+	b.awaitHalted(c, ReasonOrder)
+	look := b.changed(c, Change{What: AcceptGap, DryRun: true})
+	b.changed(c, Change{What: AcceptGap, Gap: look.Gap})
+	b.await(c)
+	if got := b.oracle(); len(got) != 3 || c.Status().Generation != 2 {
+		t.Errorf("%+v", got)
+	}
+	b.script.next[2]++
+	b.script.add(scriptMessage{shard: 2, topic: "trades"})
+	b.awaitHalted(c, ReasonOrder)
+	b.refused(c, Change{What: AcceptGap, Gap: look.Gap}, "the gap's id is ")
+}
+
+// A checkpoint is changed under load; every generation holds each message once.
+func TestACheckpointIsSetAndResetWhileCopying(t *testing.T) {
+	b := newBench(t)
+	b.script.random(newRand(t), 30, 20, "trades")
+	c := b.copier()
+	stop := b.runAgain(c)
+	b.await(c)
+	b.refused(c, Change{What: AcceptGap}, "no gap")
+	b.refused(c, Change{What: "undo"}, "unknown change")
+	look := b.changed(c, Change{What: ResetCheckpoint, DryRun: true})
+	if look.Repeated != "all behind the beginning, up to 0-1-30" || look.Skipped != "" || c.Status().Generation != 1 {
+		t.Errorf("dry run %+v", look)
+	}
+	b.changed(c, Change{What: ResetCheckpoint})
+	b.script.random(newRand(t), 30, 20, "trades")
+	b.await(c)
+	if out := b.changed(c, Change{What: SetCheckpoint, Position: "0-1-20"}); out.Repeated != "all behind 0-1-20, up to 0-1-60" || out.Generation != 3 {
+		t.Errorf("set: %+v", out)
+	}
+	b.await(c)
+	stop()
+	want := map[uint64]int{}
+	for i, txn := range b.script.txns {
+		for _, r := range txn.rows {
+			if r.Values[6].Int == 0 {
+				continue
+			}
+			want[2]++
+			if i < 30 {
+				want[1]++
+			}
+			if i >= 20 {
+				want[3]++
+			}
+		}
+	}
+	type once struct {
+		id         uuid.UUID
+		generation uint64
+	}
+	got, seen := map[uint64]int{}, map[once]bool{}
+	for _, m := range b.oracle() {
+		g := m.Source.Generation
+		if seen[once{m.ID, g}] {
+			t.Errorf("message %s twice in generation %d", m.ID, g)
+		}
+		seen[once{m.ID, g}] = true
+		got[g]++
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("messages by generation %v, want %v", got, want)
+	}
+}
+
+func TestOnlyTheActiveOneChangesACheckpoint(t *testing.T) {
+	b := newBench(t)
+	b.script.random(newRand(t), 5, 20, "trades")
+	first := b.named("first")
+	b.run(first)
+	b.await(first)
+	second := b.named("second")
+	b.run(second)
+	b.awaitState(second, Standby, "first")
+	b.refused(second, Change{What: ResetCheckpoint}, "first is active")
+	b.changed(first, Change{What: ResetCheckpoint})
+}
+
+func TestAPositionThatTheServerDoesNotHaveIsRefused(t *testing.T) {
+	b := newBench(t)
+	b.script.random(newRand(t), 5, 20, "trades")
+	c := b.copier(func(c *Copier) {
+		c.readStore = func(context.Context) (storeInfo, error) {
+			info := b.script.info(b.storeID)
+			info.covers = func(p canal.Position) error {
+				if p.GTIDs == "0-1-99" {
+					return &canal.StopError{Reason: canal.ErrAheadOfServer, What: "as scripted"}
+				}
+				return nil
+			}
+			return info, nil
+		}
+	})
+	b.run(c)
+	b.await(c)
+	for _, dry := range []bool{true, false} {
+		b.refused(c, Change{What: SetCheckpoint, Position: "0-1-99", DryRun: dry}, "as scripted")
+	}
+	b.await(c)
+	if s := c.Status(); s.Generation != 1 {
+		t.Errorf("status %+v", s)
+	}
+}
