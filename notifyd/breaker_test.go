@@ -114,12 +114,12 @@ func TestADownGroupCostsAtMostOneAttemptASecond(t *testing.T) {
 func drained(r *ramp, now *int64, seconds int, capacity float64) (perSecond []int) {
 	for range seconds {
 		sum := 0
-		for range 20 {
-			*now += second / 20
+		for range 100 {
+			*now += second / 100
 			n := r.take(*now, 1_000_000)
 			sum += n
 			for i := range n {
-				r.acked(float64(i) > capacity/20)
+				r.acked(float64(i) > capacity/100)
 			}
 		}
 		perSecond = append(perSecond, sum)

@@ -3,6 +3,7 @@ package notifyd
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -25,6 +26,7 @@ type publish struct {
 	item store.Item
 	size int
 	line *line // nil: on its own
+	came time.Time
 
 	unstored   bool // of a memory topic
 	replicated bool // its answer needs a replica, as far as its topic is known; the inserter's
@@ -38,7 +40,7 @@ type publish struct {
 }
 
 func newPublish(item store.Item, l *line) *publish {
-	p := &publish{item: item, size: decisionSize, line: l, done: make(chan struct{})}
+	p := &publish{item: item, size: decisionSize, line: l, came: time.Now(), done: make(chan struct{})}
 	if item.Msg != nil {
 		p.size, p.id = item.Msg.Size(), item.Msg.ID
 	}

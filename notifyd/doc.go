@@ -17,7 +17,8 @@
 //	webhook   webhook.go              the same over HTTP: an endpoint is an instance of its group
 //	extend    extend.go               a consumer may ask for more time
 //	pace      pace.go, breaker.go,    a group that is down is left alone; one that is back catches
-//	          ramp.go                 up at a rate that grows while it takes it well
+//	          ramp.go, yield.go       up at a rate that grows while it takes it well and nobody
+//	                                  who publishes has to wait for it
 //	settle    settle.go               outcomes become batched deletes or pending rows
 //	drain     drain.go, bodycache.go  due pending rows and unread messages come back
 //	delay     delay.go                a delayed message is exchanged when its time has come
@@ -90,5 +91,8 @@
 //     transaction commits, which may be long after rows with a higher seq.
 //   - A stopping broker first waits for the answers of its webhooks, up to 5 s, and then hands over:
 //     nobody else could take them.
+//   - All drains of a broker share one rate, which is judged by how long publishes take and not by the groups: a group
+//     takes gladly what the processors and the disk are then missing for everybody else.
+//   - Shards settle, ask and count in turn: eight transactions at one instant are felt by whoever publishes then.
 //   - Settling waits for up to 200 ms so that deletes come in batches. Nobody waits for it.
 package notifyd

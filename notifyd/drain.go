@@ -3,6 +3,7 @@ package notifyd
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"notifymirror/notifyd/shard"
@@ -10,8 +11,10 @@ import (
 )
 
 const (
-	// readPeriod is how often the reader looks for due rows when nobody wakes it.
+	// readPeriod is how often the reader looks for due rows when nobody wakes it, and pacePeriod
+	// how often while some are due that its group is not given at once.
 	readPeriod = 100 * time.Millisecond
+	pacePeriod = rampBurst
 	// pageRows and drainRows are the most rows of one read.
 	pageRows  = 500
 	drainRows = 500
@@ -38,7 +41,7 @@ func newDrain() *drain { return &drain{next: never, cursor: start()} }
 // readLoop pages messages that are not in memory and drains pending rows.
 func (o *owner) readLoop(ctx context.Context) error {
 	defer close(o.readEnded)
-	t := time.NewTicker(readPeriod)
+	t := time.NewTimer(readPeriod)
 	defer t.Stop()
 	for sought := false; ; {
 		select {
@@ -49,6 +52,7 @@ func (o *owner) readLoop(ctx context.Context) error {
 		case <-t.C:
 		case <-o.readWake:
 		}
+		t.Reset(readPeriod)
 		if !o.leased() {
 			continue
 		}
@@ -68,8 +72,11 @@ func (o *owner) readLoop(ctx context.Context) error {
 			continue
 		}
 		o.readTrouble.off()
-		if again {
+		switch {
+		case again:
 			wake(o.readWake)
+		case o.paced():
+			t.Reset(pacePeriod)
 		}
 	}
 }
@@ -139,6 +146,20 @@ func (o *owner) read(ctx context.Context) (again bool, err error) {
 		again = again || more
 	}
 	return again, nil
+}
+
+// paced reports whether rows are due of a group that would take them.
+func (o *owner) paced() bool {
+	now := o.clock.now()
+	o.mu.Lock()
+	var due []int32
+	for g, d := range o.drains {
+		if d.next <= now {
+			due = append(due, g)
+		}
+	}
+	o.mu.Unlock()
+	return slices.ContainsFunc(due, func(g int32) bool { return o.hub.group(g).isUp() })
 }
 
 // page reads messages that were stored while memory was full, or before the takeover.

@@ -9,13 +9,14 @@ import (
 // A hub holds the groups that this broker pushes to.
 type hub struct {
 	clock *clock
+	yield *yield
 
 	mu     sync.RWMutex
 	groups map[int32]*pushGroup
 }
 
 func newHub(clock *clock) *hub {
-	return &hub{clock: clock, groups: map[int32]*pushGroup{}}
+	return &hub{clock: clock, yield: newYield(clock.now()), groups: map[int32]*pushGroup{}}
 }
 
 // group returns the group's push side, made at first use.
@@ -29,7 +30,7 @@ func (h *hub) group(id int32) *pushGroup {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if g = h.groups[id]; g == nil {
-		g = newPushGroup(id, h.clock)
+		g = newPushGroup(id, h.clock, h.yield)
 		h.groups[id] = g
 	}
 	return g

@@ -122,6 +122,7 @@ func (o *owner) insert(ctx context.Context, batch []*publish) error {
 		}
 	}
 	taken := o.committed(fence, stored)
+	o.hub.yield.published(o.hub.clock.now(), time.Since(batch[0].came).Microseconds())
 	o.answer(batch, items, verdicts, replicas, replicas.doubt(ctx, o.inserts))
 	o.exchanged(ctx, fence, taken)
 	return nil

@@ -3,7 +3,7 @@ package notifyd
 import "slices"
 
 // reserve lets up to most retries be read, and returns how many; each is then offered or given
-// back. While the group is down that is one now and then. Otherwise its ramp paces them, and a
+// back. While the group is down that is one now and then. Otherwise its ramp and the live flow pace them, and a
 // quarter of each instance's credit stays free for first attempts.
 func (g *pushGroup) reserve(most int) int {
 	now := g.clock.now()
@@ -20,7 +20,9 @@ func (g *pushGroup) reserve(most int) int {
 	case admitProbe:
 		n = max(0, min(most, free, 1-queued))
 	case admitAll:
-		n = g.ramp.take(now, max(0, min(most, spare)))
+		asked := g.ramp.take(now, max(0, min(most, spare)))
+		n = g.yield.take(now, asked)
+		g.ramp.giveBack(asked - n)
 	}
 	g.reserved += n
 	return n
@@ -32,6 +34,7 @@ func (g *pushGroup) giveBack(n int) {
 	defer g.mu.Unlock()
 	g.reserved -= n
 	g.ramp.giveBack(n)
+	g.yield.giveBack(n)
 }
 
 // An ending is what the end of an attempt says about its group.
@@ -83,6 +86,13 @@ func (g *pushGroup) heard(f *flight, e ending) turn {
 		return wentDown
 	}
 	return noTurn
+}
+
+// isUp reports whether the group takes deliveries.
+func (g *pushGroup) isUp() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.breaker.open && len(g.instances) > 0
 }
 
 // isDown reports whether the group's breaker is open.

@@ -243,7 +243,7 @@ func (s *ledgerless) failed(f *flight, x failure) { s.note(f, x.err) }
 func TestEveryDeliveryOfAGroupHasOneEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		clock := newClock(time.Now())
-		g := newPushGroup(1, clock)
+		g := newPushGroup(1, clock, newYield(clock.now()))
 		src := &ledgerless{end: map[*flight]string{}}
 		var instances []*instance
 		var offered, received []*flight

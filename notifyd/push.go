@@ -15,6 +15,7 @@ const maxWaiting = 1000
 type pushGroup struct {
 	id      int32
 	clock   *clock
+	yield   *yield        // of all groups
 	dropped chan struct{} // closed: the group is not declared any more
 
 	mu        sync.Mutex
@@ -30,8 +31,8 @@ type pushGroup struct {
 	deadlines deadlines // of flights
 }
 
-func newPushGroup(id int32, clock *clock) *pushGroup {
-	return &pushGroup{id: id, clock: clock, dropped: make(chan struct{}), flights: map[flightKey]*flight{}, ramp: newRamp(clock.now())}
+func newPushGroup(id int32, clock *clock, yield *yield) *pushGroup {
+	return &pushGroup{id: id, clock: clock, yield: yield, dropped: make(chan struct{}), flights: map[flightKey]*flight{}, ramp: newRamp(clock.now())}
 }
 
 // attach adds a stream.

@@ -21,7 +21,8 @@ func flightsOf(src source, n int) []*flight {
 
 // newTestGroup is a group with its source and the clock of both.
 func newTestGroup() (*pushGroup, *ledgerless) {
-	return newPushGroup(1, newClock(time.Now())), &ledgerless{end: map[*flight]string{}}
+	clock := newClock(time.Now())
+	return newPushGroup(1, clock, newYield(clock.now())), &ledgerless{end: map[*flight]string{}}
 }
 
 func TestAnInstanceThatIsStuckLeavesTheDrainToTheOthers(t *testing.T) {
@@ -59,6 +60,18 @@ func TestCreditIsReservedForOneSourceOnly(t *testing.T) {
 	}
 	if n := g.reserve(100); n != 2 {
 		t.Errorf("%d reserved beside 4 in flight, want 2", n)
+	}
+}
+
+func TestADrainTakesNoMoreThanTheLiveFlowLeavesIt(t *testing.T) {
+	g, _ := newTestGroup()
+	g.attach("a", "", 1000)
+	g.yield.rate, g.yield.tokens = yieldLeast, 1
+	if n := g.reserve(100); n > 6 {
+		t.Errorf("%d retries, want 1, and what a moment adds", n)
+	}
+	if g.ramp.tokens < 3 {
+		t.Errorf("what the live flow took from the drain is missing in the group's own pace: %.1f", g.ramp.tokens)
 	}
 }
 

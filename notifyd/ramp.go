@@ -10,7 +10,7 @@ const (
 	// rampPeriod is how often the rate is doubled or halved.
 	rampPeriod = time.Second
 	// rampBurst is for how long a rate may be saved up.
-	rampBurst = 200 * time.Millisecond
+	rampBurst = 20 * time.Millisecond
 	// rampShare of slow acknowledgements, or of failures, halves the rate.
 	rampShare = 0.01
 )

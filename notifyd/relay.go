@@ -211,6 +211,7 @@ func (o *owner) doRelay(ctx context.Context, w relayWork) error {
 
 func (o *owner) insertRelayed(ctx context.Context, rows []store.OutboxRow) error {
 	var first shard.Pos
+	began := time.Now()
 	fence, err := o.try(ctx, func(ctx context.Context) (fence store.Fence, err error) {
 		fence, first, err = o.inserts.Relay(ctx, o.no, o.epoch, rows, o.begin)
 		return fence, err
@@ -218,6 +219,7 @@ func (o *owner) insertRelayed(ctx context.Context, rows []store.OutboxRow) error
 	if err != nil {
 		return err
 	}
+	o.hub.yield.published(o.hub.clock.now(), time.Since(began).Microseconds())
 	stored := make([]shard.Stored, len(rows))
 	for i, r := range rows {
 		stored[i] = storedAt(first+shard.Pos(i), r.Msg)

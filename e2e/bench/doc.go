@@ -61,7 +61,8 @@
 //     the group had been away for long.
 //   - The two stores of piled get the same messages, and the groups that listen have the same lead; in one of
 //     them the first group is away. With all groups away there is nobody whom publishing could outrun.
-//   - A drain is measured alone, once it has had 6 s to find its rate, and then beside a live flow. What its
+//   - A drain is measured alone, once it has had 6 s to find its rate, and then beside a live flow, once
+//     that has gone on for a while. What its
 //     deliveries are compared with is publishing into a store without groups, on the same server.
 //   - Each handler of credit has 10 places: what its credit brings waits for twice the ack wait.
 //   - The relay's delay ends in the consumer's handler: it holds the relay, its transaction and the push.
