@@ -174,7 +174,9 @@ func TestAnInsertComesOutWithItsColumnsAndExactBytes(t *testing.T) {
 	if d := time.Since(txn.CommitTime); d < -time.Second || d > time.Minute {
 		t.Errorf("commit time %s", txn.CommitTime)
 	}
-	if after := s.position(t); txn.After() != after {
+	after := s.position(t)
+	after.GTIDs = strings.ReplaceAll(after.GTIDs, "\n", "") // MySQL begins a line with each server
+	if txn.After() != after {
 		t.Errorf("after %v, server is at %v", txn.After(), after)
 	}
 }

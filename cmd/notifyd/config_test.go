@@ -47,6 +47,7 @@ func TestReferenceConfigurationLoadsAndHoldsEveryKey(t *testing.T) {
 	defaults := notifyd.Config{
 		Listen: notifyd.DefaultListen, Stores: c.Broker.Stores, MaxBodyBytes: message.DefaultMaxBodyBytes,
 		PublishMemory: notifyd.DefaultPublishMemory, DeliveryMemory: notifyd.DefaultDeliveryMemory,
+		UnstoredMemory: notifyd.DefaultUnstoredMemory, UnstoredMessages: notifyd.DefaultUnstoredCount,
 		AckWait: notifyd.Duration(notifyd.DefaultAckWait), RetryMin: notifyd.Duration(notifyd.DefaultRetryMin),
 		RetryMax: notifyd.Duration(notifyd.DefaultRetryMax), DedupWindow: notifyd.Duration(notifyd.DefaultDedupWindow),
 		CheckAfter: notifyd.Duration(notifyd.DefaultCheckAfter), CheckMax: notifyd.Duration(notifyd.DefaultCheckMax),
