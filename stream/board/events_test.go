@@ -2,6 +2,7 @@ package board
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -197,12 +198,23 @@ func TestFramesComeSteadilyAndNotTooOften(t *testing.T) {
 		if n := frames(func() {}); n < 9 || n > 11 {
 			t.Errorf("%d frames in 10 s while nothing comes", n)
 		}
-		if n := frames(record); n < 9 || n > 11 {
-			t.Errorf("%d frames in 10 s while nobody looks", n)
+		delay := func() int64 {
+			var f frame
+			if err := json.Unmarshal(l.feed.latest, &f); err != nil {
+				t.Fatal(err)
+			}
+			return f.Delay
+		}
+		if n := frames(record); n < 9 || n > 11 || delay() != -1 {
+			t.Errorf("%d frames in 10 s while nobody looks, the last with a delay of %d ms", n, delay())
 		}
 		l.viewers.Store(1)
-		if n := frames(record); n < 90 || n > 101 {
+		late := int64(0)
+		if n := frames(func() { record(); late = max(late, delay()) }); n < 90 || n > 101 {
 			t.Errorf("%d frames in 10 s at 1,000 records a second", n)
+		}
+		if late < 1 || late > 150 {
+			t.Errorf("the largest delay shown is %d ms", late)
 		}
 		cancel()
 		if err := <-done; err != nil {

@@ -57,6 +57,7 @@ type live struct {
 	consumer *stream.Consumer // while following
 	asOf     time.Time
 	delays   []delay
+	watched  bool // somebody looked when the last frame was made
 
 	checking sync.Mutex // one check at a time
 }
@@ -288,9 +289,11 @@ func (l *live) known(mirror time.Time) time.Time {
 }
 
 // delay is the largest delay of late in milliseconds, that of this frame included; -1 when
-// there was no message.
+// there was no message. What waited for its frame since nobody looked was not late.
 func (l *live) delay(now time.Time) int64 {
-	if at := l.tally.waiting; !at.IsZero() {
+	before := l.watched
+	l.watched = l.viewers.Load() > 0
+	if at := l.tally.waiting; !at.IsZero() && before && l.watched {
 		l.delays = append(l.delays, delay{now, max(0, now.Sub(at))})
 	}
 	most := time.Duration(-1)
