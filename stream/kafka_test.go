@@ -97,7 +97,8 @@ func topic(t testing.TB, partitions int32) string {
 	name := fmt.Sprintf("t%08x", rand.Uint32())
 	admin := kadm.NewClient(client(t))
 	kafka := record.TopicName("", name)
-	if _, err := admin.CreateTopic(deadline(t), partitions, 1, nil, kafka); err != nil {
+	forever := "-1" // a mirror of tests writes old times, and Kafka deletes by them
+	if _, err := admin.CreateTopic(deadline(t), partitions, 1, map[string]*string{"retention.ms": &forever}, kafka); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
