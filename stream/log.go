@@ -184,11 +184,14 @@ func (l *kafkaLog) batchAt(topic string, partition int32, offset int64) (*sarama
 	return batch, false, nil
 }
 
-// ask puts a question to a partition's leader, a few times if need be: the leader may
-// have moved, or its connection died.
+// ask puts a question to a partition's leader, a few times within 2 s if need be: the leader may
+// have moved, or not know yet that it is the leader of a topic just made, or its connection died.
 func (l *kafkaLog) ask(topic string, partition int32, question func(*sarama.Broker) error) error {
-	const tries = 3
+	const tries = 6
 	for try := 1; ; try++ {
+		if try > 2 { // once at once: a connection that died is what happens most
+			time.Sleep(50 * time.Millisecond << (try - 2))
+		}
 		leader, err := l.client.Leader(topic, partition)
 		if err == nil {
 			if err = question(leader); err == nil {
