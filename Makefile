@@ -12,7 +12,9 @@ export CGO_ENABLED ?= 0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 # The packages whose tests talk to a database or to Kafka.
-ENGINE_PACKAGES := ./canal/... ./mirror/... ./stream/... ./notifyd/... ./e2e/...
+ENGINE_PACKAGES := ./canal/... ./mirror/... ./stream/... ./notifyd/...
+# The stories; their programs want the machine for themselves.
+ENGINE_STORIES := ./e2e ./e2e/engines ./e2e/stage
 # The story that is told on every pair of a database and a Kafka.
 FAULTS := ^TestMirrorIsExactWhateverFailsAroundIt$$
 # Where the generated code goes.
@@ -41,12 +43,13 @@ test: check database browser build ## Check the code, and run all tests on a pri
 	@NOTIFY_TEST_PROGRAMS=$(CURDIR)/bin go test -count=1 -timeout 30m -p 1 ./e2e/... | $(QUIET)
 
 .PHONY: test-engines
-test-engines: go browser kcat build ## Run the same tests on real MySQL and on Apache Kafka (downloads 300 MB once).
+test-engines: go database browser kcat build ## Run the same tests on real MySQL and on Apache Kafka (downloads 300 MB once).
 	@mysql=$$(deploy/install/mysql.sh); kafka=$$(deploy/install/kafka.sh); \
 	echo "tests on $$($$mysql --no-defaults --version | sed 's/.* Ver /MySQL /; s/ for .*//') and Apache $$(basename $$kafka)"; \
 	go build -o bin/ ./e2e/engines/withkafka; \
-	NOTIFY_TEST_MYSQLD=$$mysql NOTIFY_TEST_PROGRAMS=$(CURDIR)/bin bin/withkafka $$kafka \
-		go test -count=1 -timeout 40m -p 1 -tags engines $(ENGINE_PACKAGES) | $(QUIET); \
+	NOTIFY_TEST_MYSQLD=$$mysql NOTIFY_TEST_PROGRAMS=$(CURDIR)/bin bin/withkafka $$kafka bash -c ' \
+		go test -count=1 -timeout 30m -p 2 -tags engines $(ENGINE_PACKAGES) && \
+		go test -count=1 -timeout 30m -p 1 -tags engines $(ENGINE_STORIES)' | $(QUIET); \
 	echo "the mirror under faults, MySQL to an embedded Kafka, MariaDB to Apache Kafka"; \
 	NOTIFY_TEST_MYSQLD=$$mysql NOTIFY_TEST_PROGRAMS=$(CURDIR)/bin go test -count=1 -timeout 10m -run '$(FAULTS)' ./e2e; \
 	NOTIFY_TEST_KAFKA_JARS=$$kafka NOTIFY_TEST_PROGRAMS=$(CURDIR)/bin go test -count=1 -timeout 10m -run '$(FAULTS)' ./e2e
