@@ -24,19 +24,45 @@ const (
 const never = math.MaxInt64
 
 // A drain is how far the pending rows of one group have been read. Rows are read in the
-// order (next_at, pos) behind a cursor. It ends only with a pass from the start that finds
-// nothing due: rows become due behind the cursor.
+// order (next_at, pos) behind a cursor, page by page. It ends only with a pass from the start that finds
+// nothing due, and during which nothing came: rows become due behind the cursor.
 type drain struct {
-	next   int64 // no row is due before
-	cursor store.Cursor
-	found  bool // the pass under way has found a row
-	held   int  // bytes of retries under way
+	next    int64 // no row is due before
+	cursor  store.Cursor
+	passing bool // a pass is under way
+	found   bool // it has found a row, or one has come since it began
+	held    int  // bytes of retries under way
 }
 
 // start lies before every row.
 func start() store.Cursor { return store.Cursor{NextAt: -1} }
 
 func newDrain() *drain { return &drain{next: never, cursor: start()} }
+
+// hint notes that a row is due at next.
+func (d *drain) hint(next int64) {
+	d.next = min(d.next, next)
+	d.found = d.found || d.passing
+}
+
+// page begins the next page, which is read from the cursor on: rows that come from now on are hinted.
+func (d *drain) page() store.Cursor {
+	d.next, d.passing = never, true
+	return d.cursor
+}
+
+// goOn leaves the pass to another page.
+func (d *drain) goOn() { d.next = 0 }
+
+// end ends the pass behind its last page, and reports whether there has to be another one at once.
+func (d *drain) end() (again bool) {
+	again = d.found
+	d.cursor, d.passing, d.found = start(), false, false
+	if again {
+		d.next = 0
+	}
+	return again
+}
 
 // readLoop pages messages that are not in memory and drains pending rows.
 func (o *owner) readLoop(ctx context.Context) error {
@@ -210,8 +236,7 @@ func (o *owner) readDue(ctx context.Context, group int32, most int, take func(*d
 	now := o.clock.now()
 	o.mu.Lock()
 	d := o.drains[group]
-	cursor := d.cursor
-	d.next = never // rows written from here on are hinted
+	cursor := d.page()
 	o.mu.Unlock()
 	due, more, err := o.st.DueRows(ctx, o.no, group, cursor, now, most, o.body)
 	if err == nil {
@@ -224,7 +249,7 @@ func (o *owner) readDue(ctx context.Context, group int32, most int, take func(*d
 		}
 	}
 	o.mu.Lock()
-	o.hint(group, 0)
+	d.goOn()
 	o.mu.Unlock()
 	return more, err
 }
@@ -286,13 +311,9 @@ func (o *owner) drainable(group int32) int {
 // passEnded begins the next pass, or ends the drain after one that found nothing.
 func (o *owner) passEnded(ctx context.Context, d *drain, group int32, now int64) (again bool, err error) {
 	o.mu.Lock()
-	found := d.found
-	d.cursor, d.found = start(), false
-	if found {
-		o.hint(group, 0)
-	}
+	again = d.end()
 	o.mu.Unlock()
-	if found {
+	if again {
 		return true, nil
 	}
 	next, ok, err := o.st.NextDue(ctx, o.no, group, now)

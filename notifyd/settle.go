@@ -252,5 +252,5 @@ func (o *owner) hint(group int32, next int64) {
 		d = newDrain()
 		o.drains[group] = d
 	}
-	d.next = min(d.next, next)
+	d.hint(next)
 }
