@@ -61,7 +61,7 @@ func TestCanaldKeepsItsMemoryWhateverSessionsWrite(t *testing.T) {
 		s.resident(canald, fmt.Sprintf("%s, written in %s, copied after %s", act.name, written.Round(time.Millisecond), time.Since(began).Round(time.Millisecond)))
 	}
 	s.messages(3, 1, noise(largestBody))
-	if st := awaitMirror(t, canald, time.Minute, mirror.Halted); st.HaltedReason != mirror.ReasonTooLarge || st.Repair == "" {
+	if st := awaitMirror(t, canald, time.Minute, mirror.Waiting); st.WaitingReason != mirror.ReasonTooLarge || st.Repair == "" {
 		t.Errorf("a message that is too large: %+v", st)
 	}
 	s.resident(canald, "a message that is too large")
