@@ -63,8 +63,8 @@ func TestADeliveryWithoutAnAckComesAgain(t *testing.T) {
 	s.until("acknowledged and gone", func() bool { return s.rows("message")+s.rows("pending") == 0 && r.count() == 1 })
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.got[id] != 3 {
-		t.Errorf("%d deliveries, want 3", r.got[id])
+	if r.got[id] < 3 { // or more: an ack that takes longer than the ack wait is late
+		t.Errorf("%d deliveries, want 3 at least", r.got[id])
 	}
 }
 

@@ -190,7 +190,7 @@ func (l *kafkaLog) ask(topic string, partition int32, question func(*sarama.Brok
 	const tries = 6
 	for try := 1; ; try++ {
 		if try > 2 { // once at once: a connection that died is what happens most
-			time.Sleep(50 * time.Millisecond << (try - 2))
+			<-time.After(50 * time.Millisecond << (try - 2))
 		}
 		leader, err := l.client.Leader(topic, partition)
 		if err == nil {
