@@ -14,8 +14,11 @@ import (
 const backlogPeriod = 5 * time.Second
 
 // backlogShare bounds the time spent counting: the next count waits this many times as long
-// as the last one took.
-const backlogShare = 1000
+// as the last one took, up to backlogLongest.
+const (
+	backlogShare   = 1000
+	backlogLongest = 20 * time.Second
+)
 
 // A backlog holds what the owners of this broker counted last in the store, for metrics: halves
 // and dead letters in each shard, and the outbox in the relay's. A scrape reads it and asks no store.
@@ -153,7 +156,7 @@ func (o *owner) countLoop(ctx context.Context) error {
 		case ctx.Err() == nil:
 			o.metrics.storeErrors.WithLabelValues(o.st.Name, "count").Inc()
 		}
-		t.Reset(max(backlogPeriod, backlogShare*time.Since(began)) + turn)
+		t.Reset(min(max(backlogPeriod, backlogShare*time.Since(began)), backlogLongest) + turn)
 		turn = 0
 	}
 }

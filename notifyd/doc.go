@@ -86,7 +86,7 @@
 //   - A check that could not be asked is not counted, so such a half is tried for ever; each time the wait
 //     is as long as the half is old, up to check_max.
 //   - A scrape of metrics asks no store. Halves are counted by their owners, by a key that holds nothing else, up
-//     to 10,000 a shard and topic, and never for more than a thousandth of the time.
+//     to 10,000 a shard and topic, every 5 to 20 s, by a thousandth of the time if that is enough.
 //   - The relay reads the outbox from the start every 50 ms: a row becomes visible when its
 //     transaction commits, which may be long after rows with a higher seq.
 //   - A stopping broker first waits for the answers of its webhooks, up to 5 s, and then hands over:

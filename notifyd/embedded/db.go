@@ -92,17 +92,24 @@ func Start(ctx context.Context, c Config) (*DB, error) {
 		return nil, err
 	}
 	db := &DB{config: c, port: c.Port}
-	if db.port == 0 {
-		port, err := FreePort()
-		if err != nil {
+	const tries = 10
+	for try := 1; ; try++ {
+		if c.Port == 0 {
+			port, err := FreePort()
+			if err != nil {
+				return nil, err
+			}
+			db.port = port
+		}
+		err := db.Restart(ctx)
+		if err == nil {
+			return db, nil
+		}
+		// Somebody else may take a free port before the server does.
+		if c.Port != 0 || try == tries || !errors.Is(err, ErrPortInUse) {
 			return nil, err
 		}
-		db.port = port
 	}
-	if err := db.Restart(ctx); err != nil {
-		return nil, err
-	}
-	return db, nil
 }
 
 // Restart starts the server again after Stop, Kill or its own death, on the same port.
@@ -168,6 +175,9 @@ func (db *DB) launch(ctx context.Context, lock, log *os.File) error {
 		ended := proc.Ended()
 		proc.Kill()
 		if ended {
+			if err := checkPort(db.port); err != nil {
+				return err
+			}
 			return fmt.Errorf("database start: %w: %s", proc.Err(), lastError(p.log(), said))
 		}
 		return fmt.Errorf("database start: %w", err)
