@@ -30,13 +30,9 @@ func (a *app) checkpointShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show", Short: "Show up to where the binlog is in Kafka", Args: cobra.NoArgs,
 		RunE: a.action(func(cmd *cobra.Command, _ []string) error {
-			raw, err := a.fetchStatus(cmd.Context())
+			_, r, err := a.fetchStatus(cmd.Context())
 			if err != nil {
 				return err
-			}
-			var r mirror.Report
-			if err := json.Unmarshal(raw, &r); err != nil {
-				return fmt.Errorf("status of canald at %s: %w", a.ops, err)
 			}
 			found := false
 			for _, s := range r.Stores {

@@ -27,13 +27,9 @@ func (a *app) mirrorStatus() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Show how far the mirror has come; asks canald at --ops", Args: cobra.NoArgs,
 		RunE: a.action(func(cmd *cobra.Command, _ []string) error {
-			raw, err := a.fetchStatus(cmd.Context())
+			raw, r, err := a.fetchStatus(cmd.Context())
 			if err != nil {
 				return err
-			}
-			var r mirror.Report
-			if err := json.Unmarshal(raw, &r); err != nil {
-				return fmt.Errorf("status of canald at %s: %w", a.ops, err)
 			}
 			var pairs []string
 			for _, s := range r.Stores {
@@ -106,21 +102,24 @@ func lagText(s mirror.Status) string {
 	return text
 }
 
-// fetchStatus gets /status from canald's ops address.
-func (a *app) fetchStatus(ctx context.Context) (json.RawMessage, error) {
+// fetchStatus gets /status from canald's ops address, as it came and read.
+func (a *app) fetchStatus(ctx context.Context) (raw json.RawMessage, r mirror.Report, err error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	code, body, err := a.askCanald(ctx, http.MethodGet, "/status", nil)
 	if err != nil {
-		return nil, err
+		return nil, r, err
 	}
 	if code != http.StatusOK {
-		return nil, fmt.Errorf("canald at %s has no status yet: %d %s", a.ops, code, http.StatusText(code))
+		return nil, r, fmt.Errorf("canald at %s has no status yet: %d %s", a.ops, code, http.StatusText(code))
 	}
 	if !json.Valid(body) {
-		return nil, errors.New(a.ops + " is not the ops address of canald: /status is not JSON")
+		return nil, r, errors.New(a.ops + " is not the ops address of canald: /status is not JSON")
 	}
-	return body, nil
+	if err := json.Unmarshal(body, &r); err != nil {
+		return nil, r, fmt.Errorf("status of canald at %s: %w", a.ops, err)
+	}
+	return body, r, nil
 }
 
 // askCanald asks at canald's ops address.
