@@ -18,6 +18,9 @@ const (
 	// pageRows and drainRows are the most rows of one read.
 	pageRows  = 500
 	drainRows = 500
+	// drainLead is how many outcomes may wait for the settler before nothing more is drained: a settler that is left
+	// behind has its deletes to do when somebody publishes again.
+	drainLead = 2 * settleBatch
 )
 
 // never is a time that does not come.
@@ -298,7 +301,7 @@ func (o *owner) retries(d *drain, group int32, now int64, due []store.Due) []*fl
 // other, so that no group stands still. The lock is held.
 func (o *owner) drainable(group int32) int {
 	switch d := o.drains[group]; {
-	case d == nil: // dropped meanwhile
+	case d == nil, o.outcomes() >= drainLead: // dropped meanwhile, or the settler is behind
 		return 0
 	case !o.full():
 		return drainRows

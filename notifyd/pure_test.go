@@ -415,6 +415,11 @@ func TestRetriesUnderWayCountAsDeliveryMemory(t *testing.T) {
 	if n := o.drainable(3); n != 0 {
 		t.Errorf("%d rows of a group without rows are read", n)
 	}
+	o.acks = make([]shard.Ack, drainLead)
+	if n := o.drainable(2); n != 0 {
+		t.Errorf("%d rows are read while %d outcomes wait for the settler", n, len(o.acks))
+	}
+	o.acks = nil
 	o.deferred(fs[:1])
 	o.hub.offer(fs[1:])
 	g := o.hub.group(1)

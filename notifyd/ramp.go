@@ -1,6 +1,9 @@
 package notifyd
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 const (
 	// rampStart is the rate, messages a second, at which a group that has come back is given what piled up.
@@ -9,7 +12,8 @@ const (
 	rampMost  = 1e6
 	// rampPeriod is how often the rate is doubled or halved.
 	rampPeriod = time.Second
-	// rampBurst is for how long a rate may be saved up.
+	// rampBurst is for how long a rate may be saved up. It is taken whole: rows that are read one by one cost
+	// the store a query each.
 	rampBurst = 20 * time.Millisecond
 	// rampShare of slow acknowledgements, or of failures, halves the rate.
 	rampShare = 0.01
@@ -34,9 +38,9 @@ func newRamp(now int64) *ramp {
 // take lets up to most deliveries go and returns how many.
 func (r *ramp) take(now int64, most int) int {
 	r.judge(now)
-	r.tokens = min(r.tokens+r.rate*float64(max(0, now-r.filled))/1e6, max(1, r.rate*rampBurst.Seconds()))
+	r.tokens = min(r.tokens+r.rate*float64(max(0, now-r.filled))/1e6, burst(r.rate))
 	r.filled = now
-	n := min(most, int(r.tokens))
+	n := whole(r.tokens, r.rate, most)
 	r.tokens -= float64(n)
 	return n
 }
@@ -68,4 +72,15 @@ func (r *ramp) judge(now int64) {
 		r.rate = min(rampMost, r.rate*2)
 	}
 	r.judged, r.acks, r.slow, r.failed = now, 0, 0, 0
+}
+
+// burst is how many of a rate are taken at once, if so many are asked for.
+func burst(rate float64) float64 { return max(1, rate*rampBurst.Seconds()) }
+
+// whole is how many of the tokens of a rate are taken when most are asked for: as many as that, or a burst, or none yet.
+func whole(tokens, rate float64, most int) int {
+	if tokens < min(float64(most), math.Floor(burst(rate))) {
+		return 0
+	}
+	return max(0, min(most, int(tokens)))
 }

@@ -39,7 +39,8 @@ type yield struct {
 	drained float64 // deliveries since then
 	busy    bool    // some were taken since then, and perhaps given back
 	calm    float64 // what the slowest twentieth of publishes takes while hardly anything is drained; 0: not known
-	learned int64   // when that was seen last
+	before  float64 // what it took in the last period; 0: nothing was published
+	learned int64   // when calm was seen last
 	resume  float64 // the rate to go on with once calm was seen; 0: it is not being looked for
 	still   bool    // hardly anything was drained in the last period, for the first time
 	ceiling float64 // the rate at which the live flow suffered last; 0: it has not
@@ -62,9 +63,9 @@ func (y *yield) take(now int64, most int) int {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.judge(now)
-	y.tokens = min(y.tokens+y.rate*float64(max(0, now-y.filled))/1e6, max(1, y.rate*rampBurst.Seconds()))
+	y.tokens = min(y.tokens+y.rate*float64(max(0, now-y.filled))/1e6, burst(y.rate))
 	y.filled = now
-	n := max(0, min(most, int(y.tokens)))
+	n := whole(y.tokens, y.rate, most)
 	y.tokens -= float64(n)
 	y.drained += float64(n)
 	y.busy = y.busy || n > 0
@@ -86,7 +87,10 @@ func (y *yield) judge(now int64) {
 		return
 	}
 	drained := y.drained * 1e6 / float64(span)
-	switch slow := y.seen.slowest(); {
+	slow := y.seen.slowest()
+	y.calm = min(y.calm, max(slow, y.before)) // without the drain it is no slower than beside it
+	y.before = slow
+	switch {
 	case y.seen.n == 0: // and what is published next may be another flow
 		y.rate, y.calm, y.ceiling, y.resume = min(rampMost, y.rate*1.5), 0, 0, 0
 	case !y.busy:

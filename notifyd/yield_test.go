@@ -2,6 +2,7 @@ package notifyd
 
 import (
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -107,6 +108,52 @@ func TestADrainSeesThatItsLiveFlowHasBecomeQuick(t *testing.T) {
 	r.run(90, true)
 	if rate, late := r.run(60, true); late > 0.01 || rate < 0.5*r.room {
 		t.Errorf("%.0f a second beside it, there is room for %.0f; %.1f %% of publishes are late", rate, r.room, 100*late)
+	}
+}
+
+// A drain that was alone leaves deletes behind that slow down who publishes first. That is no measure of calm.
+func TestADrainDoesNotTakeWhatItHasLeftBehindForCalm(t *testing.T) {
+	r := newRoad(0)
+	r.run(20, true)
+	r.live = 500
+	r.calm *= 10
+	r.run(2, true)
+	r.calm /= 10
+	r.run(10, true)
+	if rate, late := r.run(20, true); late > 0.02 || rate > 1.3*r.room {
+		t.Errorf("%.0f a second beside it, there is room for %.0f; %.1f %% of publishes are late", rate, r.room, 100*late)
+	}
+}
+
+// Each read costs the store a query, however few rows it is for.
+func TestADrainIsReadInWholeBursts(t *testing.T) {
+	now := second
+	y, r := newYield(now), newRamp(now)
+	for name, take := range map[string]func() int{
+		"yield": func() int { return y.take(now, 500) },
+		"ramp":  func() int { return r.take(now, 500) },
+	} {
+		reads, rows := 0, 0
+		for range 2000 {
+			now += second / 2000
+			if n := take(); n > 0 {
+				reads, rows = reads+1, rows+n
+			}
+		}
+		if most := int(time.Second/rampBurst) + 2; reads > most || rows < int(0.9*rampStart) {
+			t.Errorf("%s: %d reads in a second for %d rows, want %d at most", name, reads, rows, most)
+		}
+	}
+}
+
+func TestADrainThatWantsLessThanABurstGetsIt(t *testing.T) {
+	now := second
+	y := newYield(now)
+	for y.take(now, 500) > 0 { // what was saved up
+	}
+	now += second / 1000
+	if n := y.take(now, 1); n != 1 {
+		t.Errorf("%d of 1 after a millisecond at a rate of %.0f", n, y.rate)
 	}
 }
 
