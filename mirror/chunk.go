@@ -15,8 +15,8 @@ import (
 // transaction. It owns the memory of its records, so that both can be used again.
 type chunk struct {
 	items   []item
-	headers []sarama.RecordHeader
-	bytes   []byte
+	headers []*sarama.RecordHeader
+	arena   record.Arena
 	// fresh topics, whose records must be written with the chunk
 	fresh []topicRecord
 	// size and lowest as batch.add wants them
@@ -30,36 +30,31 @@ type chunk struct {
 	memory, held int64
 }
 
-// item is a record on its way through sarama. Its addresses must not change once sent.
+// item is a record on its way to the producer. Its address must not change once sent.
 type item struct {
-	msg        sarama.ProducerMessage
-	key, value encoded
-	topic      *topic
-	bornAt     int64
-	size       int
+	record    sarama.Record
+	topic     *topic
+	partition int32
+	at        time.Time
+	bornAt    int64
+	size      int
 }
-
-// encoded is a sarama.Encoder without an allocation of its own.
-type encoded []byte
-
-func (e *encoded) Encode() ([]byte, error) { return *e, nil }
-func (e *encoded) Length() int             { return len(*e) }
 
 // itemMemory is about what an item takes besides its bytes, sarama's share included.
 const itemMemory = 1 << 10
 
-// add copies a record in.
-func (c *chunk) add(rec record.Record, size int, t *topic, partition int32, bornAt int64) {
+// add makes a message's record, of that size at most, in the chunk's memory.
+func (c *chunk) add(m record.Message, size int, t *topic) {
+	rec := c.arena.Encode(m)
 	first := len(c.headers)
-	for _, h := range rec.Headers {
-		c.headers = append(c.headers, sarama.RecordHeader(h))
+	for i := range rec.Headers { // the types have the same fields
+		c.headers = append(c.headers, (*sarama.RecordHeader)(&rec.Headers[i]))
 	}
 	c.items = append(c.items, item{
-		msg: sarama.ProducerMessage{
-			Topic: t.Topic, Partition: partition, Timestamp: rec.Timestamp,
-			Headers: c.headers[first:len(c.headers):len(c.headers)],
+		record: sarama.Record{
+			Key: rec.Key, Value: rec.Value, Headers: c.headers[first:len(c.headers):len(c.headers)],
 		},
-		key: c.copy(rec.Key), value: c.copy(rec.Value), topic: t, bornAt: bornAt, size: size,
+		topic: t, partition: record.Partition(rec.Key, t.Partitions), at: rec.Timestamp, bornAt: m.BornAt.UnixMicro(), size: size,
 	})
 	c.size += size
 	if c.lowest == 0 || t.limit < c.lowest {
@@ -67,20 +62,6 @@ func (c *chunk) add(rec record.Record, size int, t *topic, partition int32, born
 	}
 	c.memory += int64(size) + itemMemory
 }
-
-// copy keeps b in the chunk's memory. Bytes kept earlier do not move.
-func (c *chunk) copy(b []byte) []byte {
-	const least = 4 << 10
-	if len(b) > cap(c.bytes)-len(c.bytes) {
-		c.bytes = make([]byte, 0, max(len(b), min(mostKept, max(least, 2*cap(c.bytes)))))
-	}
-	n := len(c.bytes)
-	c.bytes = append(c.bytes, b...)
-	return c.bytes[n:len(c.bytes):len(c.bytes)]
-}
-
-// mostKept is the most bytes that a chunk keeps for its next use.
-const mostKept = 4 << 20
 
 // chunks are used again once nothing of them is on its way.
 type chunkPool struct{ pool sync.Pool }
@@ -95,10 +76,9 @@ func (p *chunkPool) get() *chunk {
 func (p *chunkPool) put(c *chunk) {
 	shards := c.at.Shards[:0]
 	clear(c.items)
-	if cap(c.bytes) > mostKept {
-		c.bytes = nil
-	}
-	*c = chunk{items: c.items[:0], headers: c.headers[:0], bytes: c.bytes[:0], fresh: c.fresh[:0]}
+	clear(c.headers)
+	c.arena.Reset()
+	*c = chunk{items: c.items[:0], headers: c.headers[:0], arena: c.arena, fresh: c.fresh[:0]}
 	c.at.Shards = shards
 	p.pool.Put(c)
 }

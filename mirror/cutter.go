@@ -21,10 +21,10 @@ type cutter struct {
 	open map[net.Conn]struct{}
 }
 
-// newCutter dials through next; nil: directly.
-func newCutter(next dialer) *cutter {
+// newCutter dials through next; nil: directly, and for so long at most.
+func newCutter(next dialer, timeout time.Duration) *cutter {
 	if next == nil {
-		next = &net.Dialer{Timeout: time.Second}
+		next = &net.Dialer{Timeout: timeout}
 	}
 	return &cutter{next: next, open: make(map[net.Conn]struct{})}
 }

@@ -28,7 +28,7 @@
 // says how.
 //
 // Two goroutines do the copying: the reader pulls the Tailer, counts seq, checks pos and
-// encodes; the writer feeds sarama and commits. While it commits, the reader goes on, within
+// encodes; the writer collects a transaction, sends and commits it. While it does, the reader goes on, within
 // Config.Memory. When the reader meets a fault, what it read before is still written.
 //
 // # Files
@@ -52,7 +52,7 @@
 //	chunk.go       records on their way, and their memory
 //	batch.go       when a Kafka transaction is large enough (pure)
 //	writer.go      chunks -> Kafka transactions
-//	produce.go     one Kafka transaction at a time, through sarama
+//	produce.go     one Kafka transaction at a time
 //	checkpoint.go  the checkpoint's records            (pure, layout on top)
 //	topics.go      mirror topics: partitions, ids, limits; the checkpoint topic
 //	obstacle.go    what Kafka refuses until somebody mends it
@@ -101,8 +101,11 @@
 //     it was active, and keeps its turn. sarama's consumer group would stop it each time.
 //   - The partition that the group assigns is never read through the group.
 //   - A standby shows a lag of 0: the active one's counts, and only that one knows it.
-//   - sarama panics when it is closed while it ends a transaction. So its client is closed
-//     first, which makes the commit return, and then the producer.
+//   - sarama's calls take no context, and its connections cannot be closed while a call waits
+//     on one. So they are made by a cutter, which ends them under sarama's feet.
+//   - A batch that is sent again, because its answer did not come or its leader moved, has the
+//     same numbers: Kafka takes it once. A new transaction's would be new numbers, therefore
+//     nothing of a failed transaction is ever put into another one.
 //   - Kafka's retention counts from a record's timestamp, which is the commit time: what is
 //     copied later than the topic's retention.ms is deleted soon after.
 //   - A commit is answered before its markers are written, so a reader may see the end of a

@@ -40,10 +40,8 @@ type group struct {
 
 // newGroup connects nowhere.
 func newGroup(c Config, storeID string, session time.Duration, d dialer) *group {
-	conns := newCutter(d)
-	s := saramaConfig(c, "", conns, &conns.dead)
-	s.Producer.Idempotent = false
-	s.Net.DialTimeout = time.Second
+	conns := newCutter(d, time.Second)
+	s := saramaConfig(c, conns)
 	s.Net.ReadTimeout = session + 2*time.Second // joining may wait for others that long
 	s.Net.WriteTimeout = s.Net.ReadTimeout
 	s.Metadata.Retry.Max = 0

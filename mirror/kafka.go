@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -18,66 +17,39 @@ import (
 // kafka is a connection to a Kafka cluster, for one run of a store's mirror. Its calls are
 // bounded by the timeouts in saramaConfig; sarama takes no context.
 type kafka struct {
-	client  sarama.Client
-	admin   sarama.ClusterAdmin
-	closing *atomic.Bool
+	client          sarama.Client
+	admin           sarama.ClusterAdmin
+	conns           *cutter
+	transactionalID string
 }
 
 // saramaConfig is sarama's configuration. A wait that sarama makes inside is at most
 // (attempts x timeout) long, so that a dead broker is noticed before the transaction
-// times out a second time; once closing it pauses no more between attempts. d is nil but
-// in tests.
-func saramaConfig(c Config, transactionalID string, d dialer, closing *atomic.Bool) *sarama.Config {
-	pause := func(backoff func(retries, most int) time.Duration) func(int, int) time.Duration {
-		return func(retries, most int) time.Duration {
-			if closing.Load() {
-				return 0
-			}
-			return backoff(retries, most)
-		}
-	}
+// times out a second time; once its connections have ended it pauses no more between attempts.
+func saramaConfig(c Config, conns *cutter) *sarama.Config {
 	s := sarama.NewConfig()
 	s.ClientID = c.Kafka.ClientID
 	s.Version = sarama.V2_8_0_0
-	s.ChannelBufferSize = 1024
 	s.Net.MaxOpenRequests = 1
-	s.Net.DialTimeout = 3 * time.Second
 	s.Net.ReadTimeout = c.TransactionTimeout
 	s.Net.WriteTimeout = c.TransactionTimeout
-	if d != nil {
-		s.Net.Proxy.Enable, s.Net.Proxy.Dialer = true, d
-	}
+	s.Net.Proxy.Enable, s.Net.Proxy.Dialer = true, conns
 	s.Metadata.AllowAutoTopicCreation = false
 	s.Metadata.Retry.Max = 2
-	s.Metadata.Retry.BackoffFunc = pause(retryBackoff)
-	s.Producer.Idempotent = true
-	s.Producer.RequiredAcks = sarama.WaitForAll
-	s.Producer.Partitioner = sarama.NewManualPartitioner
-	s.Producer.Return.Successes = true
-	s.Producer.Return.Errors = true
-	s.Producer.Retry.Max = 3
-	s.Producer.Retry.BackoffFunc = pause(retryBackoff)
-	s.Producer.MaxMessageBytes = maxTopicBytes + TopicOverhead
-	s.Producer.Transaction.ID = transactionalID
-	s.Producer.Transaction.Timeout = c.TransactionTimeout
-	s.Producer.Transaction.Retry.Max = 20
-	s.Producer.Transaction.Retry.BackoffFunc = pause(transactionBackoff)
+	s.Metadata.Retry.BackoffFunc = func(int, int) time.Duration {
+		if conns.dead.Load() {
+			return 0
+		}
+		return retryPause
+	}
 	s.Admin.Timeout = c.TransactionTimeout
 	return s
 }
 
-// transactionBackoff is short at first: a broker answers CONCURRENT_TRANSACTIONS while it
-// writes the markers of the transaction before, which takes a millisecond or two.
-func transactionBackoff(retries, _ int) time.Duration {
-	return min(2*time.Millisecond<<min(retries, 10), 250*time.Millisecond)
-}
-
-func retryBackoff(int, int) time.Duration { return 250 * time.Millisecond }
-
-// dial connects; the caller closes.
+// dial connects; the caller closes. d is nil but in tests.
 func dial(c Config, transactionalID string, d dialer) (*kafka, error) {
-	closing := new(atomic.Bool)
-	client, err := sarama.NewClient(c.Kafka.Brokers, saramaConfig(c, transactionalID, d, closing))
+	conns := newCutter(d, 3*time.Second)
+	client, err := sarama.NewClient(c.Kafka.Brokers, saramaConfig(c, conns))
 	if err != nil {
 		return nil, fmt.Errorf("kafka %s: %w", strings.Join(c.Kafka.Brokers, ","), err)
 	}
@@ -85,11 +57,12 @@ func dial(c Config, transactionalID string, d dialer) (*kafka, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("kafka %s: %w", strings.Join(c.Kafka.Brokers, ","), err), client.Close())
 	}
-	return &kafka{client: client, admin: admin, closing: closing}, nil
+	return &kafka{client: client, admin: admin, conns: conns, transactionalID: transactionalID}, nil
 }
 
+// close ends every connection, and with it what waits for an answer.
 func (k *kafka) close() error {
-	k.closing.Store(true)
+	k.conns.end()
 	if err := k.client.Close(); err != nil {
 		return fmt.Errorf("kafka: close: %w", err)
 	}

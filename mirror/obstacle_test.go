@@ -18,6 +18,7 @@ type refuser struct {
 	key    int16
 	code   int16
 	suffix string
+	most   int // times; 0: for ever
 
 	mu    sync.Mutex
 	on    bool
@@ -49,7 +50,7 @@ func (r *refuser) start(t *testing.T) string {
 		cluster.KeepControl()
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if !r.on {
+		if !r.on || r.most > 0 && r.times == r.most {
 			return nil, nil, false
 		}
 		resp := r.refusal(req)

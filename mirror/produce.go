@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -18,150 +19,343 @@ type dialer interface {
 }
 
 // A producer writes Kafka transactions, one at a time. It is made by initialising the
-// transactional id, which aborts a predecessor's open transaction and fences it.
+// transactional id, which aborts a predecessor's open transaction and fences it. Of a
+// transaction it collects the records, and the commit sends them:
 //
-// After any error it is of no use: what became of the transaction is not known. Whoever
-// owns it closes it, makes another, and reads the checkpoint again.
+//	AddPartitionsToTxn  to the transaction's coordinator
+//	Produce             to the leader of each partition, one batch for each partition
+//	EndTxn              to the coordinator, once every batch is acknowledged
+//
+// sarama carries the requests and knows who is leader and coordinator. Its own producer is
+// not used: it takes each record over five channels and makes an object of it at each, which
+// costs more than all the rest of the mirror does.
+//
+// Batches are numbered by the producer's id and epoch, so that one that is sent again is
+// taken once. After any error the producer is of no use: what became of the transaction is
+// not known. Whoever owns it closes it, makes another, and reads the checkpoint again.
 type producer struct {
-	async sarama.AsyncProducer
+	client sarama.Client
+	id     string // transactional
 	// timeout is the transaction timeout. A transaction that lasts longer is aborted by Kafka.
 	timeout time.Duration
 
-	sent    int64 // in this transaction; the sender's
-	acked   atomic.Int64
-	wanted  atomic.Int64 // acked at which the sender is woken; -1: never
-	arrived chan struct{}
-	failed  chan struct{} // closed at the first error
-	err     error         // set before failed is closed
-	drains  sync.WaitGroup
-	commits sync.WaitGroup
+	number  int64 // the producer's, by which Kafka knows it
+	epoch   int16
+	next    map[partition]int32               // sequence number of the next record
+	batches map[partition]*sarama.RecordBatch // of the open transaction
+
+	asking chan struct{} // holds one while Kafka is asked for something
+	begun  bool          // Kafka may know of the open transaction; of whoever asks
+	calls  sync.WaitGroup
+}
+
+// A partition is one of a topic.
+type partition struct {
+	topic string
+	no    int32
 }
 
 // produceError is a record that Kafka did not take.
 type produceError struct {
-	topic     string
-	partition int32
-	err       error
+	partition
+	err error
 }
 
 func (e *produceError) Error() string {
-	return fmt.Sprintf("kafka topic %s partition %d: produce: %v", e.topic, e.partition, e.err)
+	return fmt.Sprintf("kafka topic %s partition %d: produce: %v", e.topic, e.no, e.err)
 }
 
 func (e *produceError) Unwrap() error { return e.err }
 
-// newProducer initialises the transactional id of k's configuration.
-func newProducer(k *kafka, timeout time.Duration) (*producer, error) {
-	async, err := sarama.NewAsyncProducerFromClient(k.client)
+// newProducer initialises the transactional id of k.
+func newProducer(ctx context.Context, k *kafka, timeout time.Duration) (*producer, error) {
+	p := &producer{
+		client: k.client, id: k.transactionalID, timeout: timeout, asking: make(chan struct{}, 1),
+		next: make(map[partition]int32), batches: make(map[partition]*sarama.RecordBatch),
+	}
+	err := p.ask(ctx, func(coordinator *sarama.Broker) error {
+		r, err := coordinator.InitProducerID(&sarama.InitProducerIDRequest{
+			Version: 4, TransactionalID: &p.id, TransactionTimeout: timeout, ProducerID: -1, ProducerEpoch: -1,
+		})
+		if err != nil {
+			return err
+		}
+		p.number, p.epoch = r.ProducerID, r.ProducerEpoch
+		return errorOf(r.Err)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("kafka producer: initialise: %w", err)
 	}
-	p := &producer{
-		async: async, timeout: timeout,
-		arrived: make(chan struct{}, 1), failed: make(chan struct{}),
-	}
-	p.wanted.Store(-1)
-	p.drains.Go(p.drainSuccesses)
-	p.drains.Go(p.drainErrors)
 	return p, nil
 }
 
-func (p *producer) drainSuccesses() {
-	for range p.async.Successes() {
-		if p.acked.Add(1) == p.wanted.Load() {
-			select {
-			case p.arrived <- struct{}{}:
-			default:
-			}
+// send adds a record, of whole milliseconds, to the transaction. It and what it points to
+// belong to the producer until the commit.
+func (p *producer) send(to partition, at time.Time, r *sarama.Record) {
+	b := p.batches[to]
+	if b == nil {
+		b = &sarama.RecordBatch{
+			Version: 2, IsTransactional: true, ProducerID: p.number, ProducerEpoch: p.epoch,
+			FirstSequence: p.next[to], FirstTimestamp: at, MaxTimestamp: at,
 		}
+		p.batches[to] = b
 	}
+	if at.After(b.MaxTimestamp) {
+		b.MaxTimestamp = at
+	}
+	b.LastOffsetDelta = int32(len(b.Records))
+	r.OffsetDelta, r.TimestampDelta = int64(len(b.Records)), at.Sub(b.FirstTimestamp)
+	b.Records = append(b.Records, r)
 }
 
-func (p *producer) drainErrors() {
-	for e := range p.async.Errors() {
-		if p.err == nil {
-			p.err = &produceError{e.Msg.Topic, e.Msg.Partition, e.Err}
-			close(p.failed)
-		}
-	}
-}
-
-// begin opens a transaction.
-func (p *producer) begin() error {
-	p.sent = 0
-	p.acked.Store(0)
-	if err := p.async.BeginTxn(); err != nil {
-		return fmt.Errorf("kafka transaction: begin: %w", err)
-	}
-	return nil
-}
-
-// send adds a record to the transaction. The message and what it points to belong to the
-// producer until the commit.
-func (p *producer) send(ctx context.Context, m *sarama.ProducerMessage) error {
-	select {
-	case p.async.Input() <- m:
-		p.sent++
-		return nil
-	case <-p.failed:
-		return p.err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// commit ends the transaction. Nil means that Kafka acknowledged every record and then
+// commit writes the transaction. Nil means that Kafka acknowledged every record and then
 // the commit. Any error leaves the result unknown.
 func (p *producer) commit(ctx context.Context) error {
-	if err := p.awaitAcks(ctx); err != nil {
-		return err
-	}
 	result := make(chan error, 1)
-	p.commits.Go(func() { result <- p.async.CommitTxn() })
+	p.calls.Go(func() {
+		p.asking <- struct{}{}
+		defer func() { <-p.asking }()
+		result <- p.write(ctx)
+	})
 	limit := time.NewTimer(2 * p.timeout)
 	defer limit.Stop()
 	select {
 	case err := <-result:
-		if err != nil {
-			return fmt.Errorf("kafka transaction: commit: %w", err)
+		if err == nil {
+			p.forget()
 		}
-		return nil
-	case <-p.failed:
-		return p.err
+		return err
 	case <-limit.C:
-		return fmt.Errorf("kafka transaction: commit: no answer for %s", 2*p.timeout)
+		return fmt.Errorf("kafka transaction: no answer for %s", 2*p.timeout)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// awaitAcks waits until every record sent is acknowledged.
-func (p *producer) awaitAcks(ctx context.Context) error {
-	p.wanted.Store(p.sent)
-	defer p.wanted.Store(-1)
-	limit := time.NewTimer(2 * p.timeout)
-	defer limit.Stop()
-	for p.acked.Load() != p.sent {
-		select {
-		case <-p.arrived:
-		case <-p.failed:
-			return p.err
-		case <-limit.C:
-			return fmt.Errorf("kafka transaction: %d of %d records acknowledged after %s", p.acked.Load(), p.sent, 2*p.timeout)
-		case <-ctx.Done():
+// forget makes room for the next transaction.
+func (p *producer) forget() {
+	for at, b := range p.batches {
+		p.next[at] = following(b.FirstSequence, len(b.Records))
+	}
+	clear(p.batches)
+}
+
+// following is the sequence number n records later; behind the largest comes 0.
+func following(sequence int32, n int) int32 { return int32((int64(sequence) + int64(n)) & 0x7fffffff) }
+
+// write sends the transaction and ends it.
+func (p *producer) write(ctx context.Context) error {
+	p.begun = true
+	if err := p.join(ctx); err != nil {
+		return fmt.Errorf("kafka transaction: begin: %w", err)
+	}
+	if err := p.produce(ctx); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err // a planned stop aborts
+	}
+	if err := p.end(ctx, true); err != nil {
+		return fmt.Errorf("kafka transaction: commit: %w", err)
+	}
+	p.begun = false
+	return nil
+}
+
+// join makes the partitions of the transaction known to its coordinator.
+func (p *producer) join(ctx context.Context) error {
+	parts := make(map[string][]int32)
+	for at := range p.batches {
+		parts[at.topic] = append(parts[at.topic], at.no)
+	}
+	return p.ask(ctx, func(coordinator *sarama.Broker) error {
+		r, err := coordinator.AddPartitionsToTxn(&sarama.AddPartitionsToTxnRequest{
+			Version: 3, TransactionalID: p.id, ProducerID: p.number, ProducerEpoch: p.epoch, TopicPartitions: parts,
+		})
+		if err != nil {
+			return err
+		}
+		for topic, answers := range r.Errors {
+			for _, a := range answers {
+				if a.Err != sarama.ErrNoError && a.Err != sarama.ErrOperationNotAttempted { // that is for want of another
+					return &produceError{partition{topic, a.Partition}, a.Err}
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// end commits or aborts what the coordinator knows of.
+func (p *producer) end(ctx context.Context, commit bool) error {
+	return p.ask(ctx, func(coordinator *sarama.Broker) error {
+		r, err := coordinator.EndTxn(&sarama.EndTxnRequest{
+			Version: 3, TransactionalID: p.id, ProducerID: p.number, ProducerEpoch: p.epoch, TransactionResult: commit,
+		})
+		if err != nil {
+			return err
+		}
+		return errorOf(r.Err)
+	})
+}
+
+// errorOf is the error of an answer, if it is one.
+func errorOf(err sarama.KError) error {
+	if err == sarama.ErrNoError {
+		return nil
+	}
+	return err
+}
+
+// Attempts at one question.
+const (
+	askAttempts     = 20
+	produceAttempts = 4
+)
+
+// ask puts a question to the transaction's coordinator, again while the answer is that it
+// cannot tell yet.
+func (p *producer) ask(ctx context.Context, question func(*sarama.Broker) error) error {
+	for attempt := 1; ; attempt++ {
+		coordinator, err := p.client.TransactionCoordinator(p.id)
+		if err == nil {
+			err = question(coordinator)
+		}
+		if err == nil || !passing(err) || attempt == askAttempts {
+			return err
+		}
+		if coordinator != nil && elsewhere(err) {
+			_ = coordinator.Close() // it is opened anew, when it is still the one
+			_ = p.client.RefreshTransactionCoordinator(p.id)
+		}
+		if !pause(ctx, transactionBackoff(attempt-1)) {
 			return ctx.Err()
 		}
 	}
-	return nil
+}
+
+// elsewhere tells whether an error may mean that another broker is the coordinator now.
+func elsewhere(err error) bool {
+	kafka, ok := errors.AsType[sarama.KError](err)
+	return !ok || kafka == sarama.ErrNotCoordinatorForConsumer || kafka == sarama.ErrConsumerCoordinatorNotAvailable
+}
+
+// passing tells whether an error may go away by itself, within a second or so.
+func passing(err error) bool {
+	kafka, ok := errors.AsType[sarama.KError](err)
+	if !ok { // of the connection
+		return !errors.Is(err, sarama.ErrClosedClient) && !errors.Is(err, errCut)
+	}
+	switch kafka {
+	case sarama.ErrInvalidMessage, sarama.ErrUnknownTopicOrPartition, sarama.ErrLeaderNotAvailable, sarama.ErrNotLeaderForPartition,
+		sarama.ErrRequestTimedOut, sarama.ErrNetworkException, sarama.ErrOffsetsLoadInProgress,
+		sarama.ErrConsumerCoordinatorNotAvailable, sarama.ErrNotCoordinatorForConsumer, sarama.ErrConcurrentTransactions,
+		sarama.ErrNotEnoughReplicas, sarama.ErrNotEnoughReplicasAfterAppend, sarama.ErrKafkaStorageError:
+		return true
+	}
+	return false
+}
+
+// produce sends the batches until each is acknowledged.
+func (p *producer) produce(ctx context.Context) error {
+	left := slices.Collect(maps.Keys(p.batches))
+	for attempt := 1; ; attempt++ {
+		failed := p.deliver(left)
+		if len(failed) == 0 {
+			return nil
+		}
+		left = left[:0]
+		for _, f := range failed {
+			if !passing(f) || attempt == produceAttempts {
+				return f
+			}
+			left = append(left, f.partition)
+		}
+		if !pause(ctx, retryPause) {
+			return ctx.Err()
+		}
+		_ = p.client.RefreshMetadata(topicsOf(left)...) // if it fails the next attempt does
+	}
+}
+
+// topicsOf are the topics of partitions.
+func topicsOf(parts []partition) []string {
+	var names []string
+	for _, at := range parts {
+		names = append(names, at.topic)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// deliver sends the batches of these partitions, to all leaders at once, and returns what
+// was not taken.
+func (p *producer) deliver(parts []partition) (failed []*produceError) {
+	leaders := make(map[*sarama.Broker][]partition)
+	for _, at := range parts {
+		leader, err := p.client.Leader(at.topic, at.no)
+		if err != nil {
+			failed = append(failed, &produceError{at, err})
+			continue
+		}
+		leaders[leader] = append(leaders[leader], at)
+	}
+	answers := make(chan []*produceError, len(leaders))
+	for leader, parts := range leaders {
+		go func() { answers <- p.request(leader, parts) }()
+	}
+	for range leaders {
+		failed = append(failed, <-answers...)
+	}
+	return failed
+}
+
+// request sends the batches of partitions to their leader.
+func (p *producer) request(leader *sarama.Broker, parts []partition) (failed []*produceError) {
+	req := &sarama.ProduceRequest{
+		Version: 7, TransactionalID: &p.id, RequiredAcks: sarama.WaitForAll, Timeout: int32(p.timeout.Milliseconds()),
+	}
+	for _, at := range parts {
+		req.AddBatch(at.topic, at.no, p.batches[at])
+	}
+	res, err := leader.Produce(req)
+	if err != nil {
+		_ = leader.Close() // it is opened anew
+	}
+	for _, at := range parts {
+		if err := answer(res, err, at); err != nil {
+			failed = append(failed, &produceError{at, err})
+		}
+	}
+	return failed
+}
+
+// answer is what became of a partition's batch.
+func answer(res *sarama.ProduceResponse, err error, at partition) error {
+	if err != nil {
+		return err
+	}
+	block := res.GetBlock(at.topic, at.no)
+	if block == nil {
+		return sarama.ErrIncompleteResponse
+	}
+	if block.Err == sarama.ErrDuplicateSequenceNumber { // taken before, and the answer was lost
+		return nil
+	}
+	return errorOf(block.Err)
 }
 
 // abort gives up the open transaction after a planned stop, so that readers need not wait
 // for Kafka to time it out. It is a courtesy: nothing depends on its success.
 func (p *producer) abort(ctx context.Context) {
 	done := make(chan struct{})
-	p.commits.Go(func() {
+	p.calls.Go(func() {
 		defer close(done)
-		_ = p.async.AbortTxn()
+		p.asking <- struct{}{} // after a commit that was left behind
+		defer func() { <-p.asking }()
+		if p.begun {
+			_ = p.end(ctx, false)
+		}
 	})
 	select {
 	case <-done:
@@ -170,14 +364,32 @@ func (p *producer) abort(ctx context.Context) {
 }
 
 // close ends the producer; an open transaction is left for Kafka, or the next producer of
-// the transactional id, to abort. It closes k first, so that sarama need not wait for
-// answers; sarama must not be closed while it ends a transaction.
+// the transactional id, to abort. It closes k first, which ends what waits for an answer.
 func (p *producer) close(k *kafka) error {
 	err := k.close()
-	p.commits.Wait()
-	p.async.AsyncClose()
-	p.drains.Wait()
+	p.calls.Wait()
 	return err
+}
+
+// retryPause is how long a batch that was not taken waits.
+const retryPause = 250 * time.Millisecond
+
+// transactionBackoff is short at first: a broker answers CONCURRENT_TRANSACTIONS while it
+// writes the markers of the transaction before, which takes a millisecond or two.
+func transactionBackoff(retries int) time.Duration {
+	return min(2*time.Millisecond<<min(retries, 10), 250*time.Millisecond)
+}
+
+// pause is false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // fenced tells whether an error means that the transactional id was initialised again, by

@@ -137,11 +137,10 @@ func (r *reader) copy(ctx context.Context, t txn, m message, s stamp, copied uin
 	if err != nil {
 		return err
 	}
-	rec, partition, err := r.router.route(m, s, topic)
+	routed, size, err := r.router.route(m, s, topic)
 	if err != nil {
 		return halt(ReasonRow, rowRepair, fmt.Errorf("transaction %s: %w", t.gtid, err))
 	}
-	size := recordSize(rec)
 	if size > topic.limit {
 		if topic.limit, err = r.topics.kafka.messageLimit(topic.Topic); err != nil {
 			return err
@@ -166,7 +165,7 @@ func (r *reader) copy(ctx context.Context, t txn, m message, s stamp, copied uin
 	if fresh {
 		c.fresh = append(c.fresh, topic.topicRecord)
 	}
-	c.add(rec, size, topic, partition, m.bornAt)
+	c.add(routed, size, topic)
 	r.batch.add(1, size, topic.limit, time.Time{})
 	return nil
 }

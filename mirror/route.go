@@ -30,25 +30,23 @@ type stamp struct {
 	commitTime time.Time
 }
 
-// A router makes records of messages. It is pure, and keeps only room to work in.
+// A router says what the records of messages hold. It is pure, and keeps only room to work in.
 type router struct {
 	headers []record.Header
 }
 
-// route gives a message its record and partition on a topic. The record shares memory
-// with the message. The error wraps ErrRow, or ErrTooLarge when the topic would refuse it.
-func (r *router) route(m message, s stamp, t *topic) (rec record.Record, partition int32, err error) {
+// route is what the record of a message on a topic says, and the most that it takes in a
+// Kafka record batch of its own. It shares memory with the message and with the router. The
+// error wraps ErrRow.
+func (r *router) route(m message, s stamp, t *topic) (routed record.Message, size int, err error) {
 	hs, err := record.AppendHeaders(r.headers[:0], string(m.headers))
 	if err != nil {
-		return record.Record{}, 0, fmt.Errorf("%w: message %s in topic %s: headers: %w", ErrRow, m.id, m.topic, err)
+		return record.Message{}, 0, fmt.Errorf("%w: message %s in topic %s: headers: %w", ErrRow, m.id, m.topic, err)
 	}
 	r.headers = hs[:0]
-	rec = record.Encode(record.Message{
+	routed = record.Message{
 		ID: m.id, Topic: t.notify, Key: m.key, Headers: hs, Body: m.body,
 		BornAt: time.UnixMicro(m.bornAt), CommitTime: s.commitTime, Source: s.source, Seq: s.seq,
-	})
-	return rec, record.Partition(rec.Key, t.Partitions), nil
+	}
+	return routed, record.BatchOverhead + record.SizeOf(routed), nil
 }
-
-// recordSize is the most that a record takes in a Kafka record batch of its own.
-func recordSize(r record.Record) int { return record.BatchOverhead + record.Size(r) }

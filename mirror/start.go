@@ -65,7 +65,7 @@ func (c *Copier) open(ctx context.Context, m *member) (s *start, err error) {
 	if err := m.confirm(ctx); err != nil {
 		return s, err
 	}
-	if s.producer, err = newProducer(s.kafka, c.config.TransactionTimeout); err != nil {
+	if s.producer, err = newProducer(ctx, s.kafka, c.config.TransactionTimeout); err != nil {
 		return s, c.refusal(err)
 	}
 	saved, virgin, err := readCheckpoint(ctx, s.kafka, s.topic)

@@ -68,8 +68,6 @@ func (w *writer) run(ctx context.Context, in <-chan *chunk) error {
 					return err
 				}
 				continue
-			case <-w.producer.failed:
-				return w.producer.err
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -132,18 +130,13 @@ func (w *writer) take(ctx context.Context, c *chunk) error {
 		return w.overdue(ctx)
 	}
 	if w.batch.n == 0 {
-		if err := w.begin(); err != nil {
-			return err
-		}
+		w.begun = time.Now()
 	}
 	w.chunks = append(w.chunks, c)
 	w.batch.add(n, c.size, c.lowest, time.Now())
 	for i := range c.items {
 		it := &c.items[i]
-		it.msg.Key, it.msg.Value = &it.key, &it.value
-		if err := w.producer.send(ctx, &it.msg); err != nil {
-			return err
-		}
+		w.producer.send(partition{it.topic.Topic, it.partition}, it.at, &it.record)
 	}
 	if w.batch.full() || time.Since(w.begun) > w.producer.timeout/3 {
 		return w.commit(ctx)
@@ -173,30 +166,21 @@ func (w *writer) adopt(c *chunk) {
 	w.fresh = append(w.fresh, c.fresh...)
 }
 
-func (w *writer) begin() error {
-	w.begun = time.Now()
-	return w.producer.begin()
-}
-
 // commit writes the checkpoint, with the records of the open transaction or alone.
 func (w *writer) commit(ctx context.Context) error {
 	if err := w.look(time.Now()); err != nil {
 		return err
 	}
+	now := time.Now()
 	if w.batch.n == 0 {
-		if err := w.begin(); err != nil {
-			return err
-		}
+		w.begun = now
 	}
-	w.at.Writer, w.at.WrittenAt = w.writer, time.Now().UnixMicro()
+	w.at.Writer, w.at.WrittenAt = w.writer, now.UnixMicro()
 	for _, t := range w.fresh {
-		if err := w.sendState(ctx, t); err != nil {
-			return err
-		}
+		key, value := encodeTopic(t)
+		w.send(now, key, value)
 	}
-	if err := w.send(ctx, []byte(checkpointKey), encodeCheckpoint(w.at)); err != nil {
-		return err
-	}
+	w.send(now, []byte(checkpointKey), encodeCheckpoint(w.at))
 	if err := w.producer.commit(ctx); err != nil {
 		return err
 	}
@@ -204,15 +188,9 @@ func (w *writer) commit(ctx context.Context) error {
 	return nil
 }
 
-func (w *writer) sendState(ctx context.Context, t topicRecord) error {
-	key, value := encodeTopic(t)
-	return w.send(ctx, key, value)
-}
-
-func (w *writer) send(ctx context.Context, key, value []byte) error {
-	return w.producer.send(ctx, &sarama.ProducerMessage{
-		Topic: w.topic, Key: sarama.ByteEncoder(key), Value: sarama.ByteEncoder(value),
-	})
+// send adds a record for the checkpoint topic.
+func (w *writer) send(now time.Time, key, value []byte) {
+	w.producer.send(partition{w.topic, 0}, now.Truncate(time.Millisecond), &sarama.Record{Key: key, Value: value})
 }
 
 // committed accounts for a transaction that is in Kafka.

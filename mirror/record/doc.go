@@ -5,8 +5,8 @@
 //	(headers as JSON) ---------------> key, value, ------------> what a reader
 //	          DecodeHeaders, Encode    headers, timestamp Decode sees
 //
-// Files: record.go (the layout and its encoder), decode.go, size.go (what a record
-// takes in a batch), headers.go (header text of the store), partition.go (topic names
+// Files: record.go (the layout and its encoder), arena.go (many records in one piece of
+// memory), decode.go, size.go (what a record takes in a batch), headers.go (header text of the store), partition.go (topic names
 // and partitions), errors.go.
 //
 // Not obvious:

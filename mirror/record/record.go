@@ -128,15 +128,23 @@ func appendID(b []byte, id uuid.UUID) []byte {
 // the message's; the headers do not. The message's own headers must have come from
 // DecodeHeaders or have passed EncodeHeaders. It allocates twice.
 func Encode(m Message) Record {
-	size := len(headerID+headerTopic+headerBornAt+headerSource+headerSeq) +
+	size, count := headerSize(m)
+	return encode(m, make([]byte, 0, size), make([]KafkaHeader, 0, count))
+}
+
+// headerSize is the most that a record's headers take, and their number.
+func headerSize(m Message) (size, count int) {
+	size = len(headerID+headerTopic+headerBornAt+headerSource+headerSeq) +
 		idLen + len(m.Topic) + len(m.Source.Store) + 1 + 3*maxNumber
 	for _, h := range m.Headers {
 		size += len(h.Name) + len(h.Value)
 	}
-	w := headerWriter{
-		buf: make([]byte, 0, size),
-		out: make([]KafkaHeader, 0, len(m.Headers)+ownHeaders),
-	}
+	return size, len(m.Headers) + ownHeaders
+}
+
+// encode is Encode with the headers in buf and out, which are empty and large enough.
+func encode(m Message, buf []byte, out []KafkaHeader) Record {
+	w := headerWriter{buf: buf, out: out}
 	for _, h := range m.Headers {
 		w.buf = append(w.name(h.Name), h.Value...)
 		w.end()
