@@ -27,6 +27,7 @@
 //	inspect.go   a server's settings, identity and position, and what they must be
 //	logs.go      a server's binlog files and its clock
 //	goon.go      where a server can be read on that cannot be read from a position
+//	since.go     where to read from for what was committed since a time
 //	classify.go  which errors an operator must mend
 //	errors.go    reasons to stop
 //	config.go, stats.go, txn.go  what goes in and comes out

@@ -48,6 +48,7 @@ type Copier struct {
 	readStore   func(context.Context) (storeInfo, error)
 	openSource  func(canal.Position) source
 	openProbe   func(canal.Position) source
+	startBefore func(context.Context, time.Time) (canal.Position, error)
 	probeLimit  time.Duration
 	survey      func(context.Context) (canal.Survey, error)
 	surveyEvery time.Duration
@@ -88,6 +89,7 @@ func New(config Config, store string, deps Deps) (*Copier, error) {
 	c.readStore = func(ctx context.Context) (storeInfo, error) { return readStore(ctx, c.dsn, tail) }
 	c.openSource = func(at canal.Position) source { return tailed{tailer, at} }
 	c.openProbe = func(at canal.Position) source { return probing(tail, at) }
+	c.startBefore = func(ctx context.Context, t time.Time) (canal.Position, error) { return canal.StartBefore(ctx, tail, t) }
 	c.survey = func(ctx context.Context) (canal.Survey, error) { return canal.Look(ctx, tail) }
 	c.connected = func() bool { return tailer.Stats().Connected }
 	return c, nil

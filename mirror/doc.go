@@ -59,6 +59,11 @@
 //	kafka.go       the connection to Kafka, and its questions
 //	readlog.go     committed records up to an offset
 //	lag.go         how far behind                      (pure)
+//	verify.go      the binlog once more, beside the mirror
+//	verifyread.go  what both sides have
+//	verdict.go     what differs
+//	compare.go     what one has and the other has not  (pure)
+//	sightings.go   ids on disk until they are compared
 //	status.go, metrics.go, errors.go
 //
 // Package record has the format of a mirrored message, package embedded a Kafka for
@@ -110,6 +115,8 @@
 //     copied later than the topic's retention.ms is deleted soon after.
 //   - A commit is answered before its markers are written, so a reader may see the end of a
 //     transaction a little later than the checkpoint's owner knows of it.
+//   - Verify counts a message in the minute of its commit, which is its record's timestamp too.
+//     Kafka finds records by that time; nothing in them tells the GTID.
 //   - A planned stop aborts the open transaction: readers would otherwise stand still until
 //     Kafka times it out.
 package mirror

@@ -33,6 +33,11 @@ func (k *kafka) partitionEnds(topic string, partition int32) (first, end int64, 
 // The read ends by offsets, not by silence: markers and aborted records count, which is
 // why it does not go through sarama's consumer. It fails when nothing comes for readTimeout.
 func (k *kafka) readCommitted(ctx context.Context, topic string, partition int32, from, to int64, use func(*sarama.Record) error) (whole bool, err error) {
+	return k.readBatches(ctx, topic, partition, from, to, func(_ *sarama.RecordBatch, r *sarama.Record) error { return use(r) })
+}
+
+// readBatches is readCommitted that gives each record with its batch, for offset and time.
+func (k *kafka) readBatches(ctx context.Context, topic string, partition int32, from, to int64, use func(*sarama.RecordBatch, *sarama.Record) error) (whole bool, err error) {
 	whole = true
 	var filter abortFilter
 	deadline := time.Now().Add(readTimeout)
@@ -96,7 +101,7 @@ type abortFilter struct {
 
 // apply hands the committed records of a piece at or behind the offset at to use, and
 // returns the offset behind the piece, and whether offsets are missing in it.
-func (f *abortFilter) apply(block *sarama.FetchResponseBlock, at int64, use func(*sarama.Record) error) (next int64, gap bool, err error) {
+func (f *abortFilter) apply(block *sarama.FetchResponseBlock, at int64, use func(*sarama.RecordBatch, *sarama.Record) error) (next int64, gap bool, err error) {
 	if f.aborting == nil {
 		f.aborting = make(map[int64]bool)
 	}
@@ -131,7 +136,7 @@ func (f *abortFilter) apply(block *sarama.FetchResponseBlock, at int64, use func
 			if b.FirstOffset+r.OffsetDelta < at {
 				continue
 			}
-			if err := use(r); err != nil {
+			if err := use(b, r); err != nil {
 				return next, gap, err
 			}
 		}

@@ -62,10 +62,16 @@ type scriptMessage struct {
 }
 
 // add commits a transaction; without messages it is a foreign one.
-func (s *script) add(ms ...scriptMessage) (ids []uuid.UUID) {
+func (s *script) add(ms ...scriptMessage) (ids []uuid.UUID) { return s.addAt(time.Time{}, ms...) }
+
+// addAt is add with a time of the commit; zero: a millisecond for each transaction before it.
+func (s *script) addAt(at time.Time, ms ...scriptMessage) (ids []uuid.UUID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := scriptTxn{kind: canal.Foreign, time: s.start.Add(time.Duration(len(s.txns)) * time.Millisecond)}
+	if at.IsZero() {
+		at = s.start.Add(time.Duration(len(s.txns)) * time.Millisecond)
+	}
+	t := scriptTxn{kind: canal.Foreign, time: at}
 	for _, m := range ms {
 		t.kind = canal.Rows
 		row, id := s.row(m)

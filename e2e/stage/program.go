@@ -79,6 +79,9 @@ func (p *Program) configure(s *Stage, name, format string, args ...any) {
 	p.args = []string{"--config", s.write(name, fmt.Sprintf(format, args...))}
 }
 
+// Config is the path of its configuration.
+func (p *Program) Config() string { return p.args[1] }
+
 // NewProgram is a program that runs until it is told to end, and is not started yet.
 func NewProgram(t testing.TB, name string, args ...string) *Program {
 	t.Helper()
