@@ -10,7 +10,7 @@ import (
 	"notifymirror/canal"
 )
 
-// A Change is what an operator wants of a store's checkpoint. Each begins a new generation.
+// A Change is what an operator wants of a store's checkpoint. Each but Grow begins a new generation.
 type Change struct {
 	// Store is its name in the configuration; it may be empty where there is one only.
 	Store string `json:"store,omitempty"`
@@ -19,6 +19,9 @@ type Change struct {
 	Gap string `json:"gap,omitempty"`
 	// Position is the GTIDs to set.
 	Position string `json:"position,omitempty"`
+	// Topic, as producers name it, is to have so many Partitions.
+	Topic      string `json:"topic,omitempty"`
+	Partitions int32  `json:"partitions,omitempty"`
 	// DryRun only tells what would be skipped and repeated.
 	DryRun bool `json:"dry_run,omitempty"`
 }
@@ -34,6 +37,8 @@ const (
 	SetCheckpoint What = "set"
 	// ResetCheckpoint begins again with all that the server still has of the store.
 	ResetCheckpoint What = "reset"
+	// Grow has a topic's keys shared out over more partitions from now on.
+	Grow What = "grow"
 )
 
 // An Outcome is what a Change does, or would do.
@@ -50,9 +55,11 @@ type Outcome struct {
 	// again, with other notify-source and notify-seq and the same notify-id.
 	Skipped  string `json:"skipped,omitempty"`
 	Repeated string `json:"repeated,omitempty"`
-	// Generation is the new one; the one before ends at Seq.
+	// Generation is the new one; the one before ends at Seq. Grow stays in the same one.
 	Generation uint64 `json:"generation"`
 	Seq        uint64 `json:"seq"`
+	// Grows is what Grow does.
+	Grows *Growth `json:"grows,omitempty"`
 	// Applied tells that the new checkpoint is in Kafka.
 	Applied bool `json:"applied"`
 }
@@ -110,12 +117,23 @@ func (c *Copier) Change(ctx context.Context, what Change) (Outcome, error) {
 	if p.err != nil {
 		return Outcome{}, fmt.Errorf("%w: %w", ErrChange, p.err)
 	}
+	if g := p.out.Grows; g != nil {
+		c.log.Warn("partitions added by an operator", "topic", g.Topic, "from", g.From, "to", g.To, "generation", p.out.Generation, "seq", p.out.Seq)
+		return p.out, nil
+	}
 	c.log.Warn("checkpoint changed by an operator", "what", p.What, "from", p.out.From, "to", p.out.To,
 		"skipped", p.out.Skipped, "repeated", p.out.Repeated, "generation", p.out.Generation)
 	return p.out, nil
 }
 
 func (c *Copier) dryRun(ctx context.Context, what Change, reason Reason) (Outcome, error) {
+	if what.What == Grow {
+		out, err := c.wouldGrow(ctx, what)
+		if err != nil {
+			return out, fmt.Errorf("%w: %w", ErrChange, err)
+		}
+		return out, nil
+	}
 	at, known := c.board.checkpoint()
 	if !known {
 		return Outcome{}, fmt.Errorf("%w: no checkpoint was read yet: %s", ErrChange, c.Status().LastError)
@@ -197,9 +215,13 @@ func (c *Copier) AwaitChange(ctx context.Context) bool {
 }
 
 // change makes the proposed change of the checkpoint just read, if there is one.
-func (c *Copier) change(s *start) {
+func (c *Copier) change(ctx context.Context, s *start) {
 	p := c.adopt()
 	if p == nil {
+		return
+	}
+	if p.What == Grow {
+		c.changeTopic(ctx, s, p)
 		return
 	}
 	next, out, err := plan(s.at, s.info, p.Change, p.reason)

@@ -269,7 +269,7 @@ func (c *Copier) newWriter(s *start, memory *semaphore.Weighted, pool *chunkPool
 	at.Shards = slices.Clone(s.at.Shards)
 	return &writer{
 		producer: s.producer, topic: s.topic, writer: c.config.ID, at: at,
-		recorded: cloneTopics(s.topics), verify: func(all map[string]topicRecord) error { return c.checkTopics(all, s.kafka) },
+		fresh: s.grown, recorded: cloneTopics(s.topics), verify: func(all map[string]topicRecord) error { return c.checkTopics(all, s.kafka) },
 		verified: time.Now(), lookEvery: c.lookEvery,
 		batch:  batch{limits: c.limits()},
 		memory: memory, pool: pool, lag: &c.lag, metrics: c.metrics,

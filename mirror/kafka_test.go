@@ -424,6 +424,8 @@ const (
 	apiAddPartitions   = 24
 	apiEndTxn          = 26
 	apiDescribeConfigs = 32
+
+	apiCreatePartitions = 37
 )
 
 func (d *faultyDialer) Dial(network, address string) (net.Conn, error) {

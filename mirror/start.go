@@ -39,6 +39,8 @@ type start struct {
 	topics   map[string]topicRecord
 	// change is what made at another checkpoint than the one that was read.
 	change *change
+	// grown are topics whose records were changed by it.
+	grown []topicRecord
 	// first tells that nothing of the store was copied yet.
 	first bool
 }
@@ -79,7 +81,7 @@ func (c *Copier) open(ctx context.Context, m *member) (s *start, err error) {
 	} else {
 		s.at = *saved.checkpoint
 		c.board.found(s.at)
-		c.change(s)
+		c.change(ctx, s)
 		err = verifyStore(s.at, s.info)
 	}
 	if err != nil {

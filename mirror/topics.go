@@ -106,17 +106,18 @@ func (c *Copier) checkTopics(saved map[string]topicRecord, k *kafka) error {
 	if err := verifyTopics(saved, all); err != nil {
 		return err
 	}
-	if notes := grown(saved, all); c.board.notes(notes) {
+	if notes := grown(c.config.TopicPrefix, c.name, saved, all); c.board.notes(notes) {
 		c.log.Warn("partitions were added to a mirror topic", "notes", notes)
 	}
 	return nil
 }
 
 // grown is a line for each topic that has more partitions in Kafka than in the checkpoint.
-func grown(saved map[string]topicRecord, all map[string]topicInfo) (notes []string) {
+func grown(prefix, store string, saved map[string]topicRecord, all map[string]topicInfo) (notes []string) {
 	for _, name := range slices.Sorted(maps.Keys(saved)) {
 		if t, has := saved[name], all[name].partitions; has > t.Partitions {
-			notes = append(notes, fmt.Sprintf("topic %s has %d partitions in Kafka and the mirror writes to %d of them, so that each key stays where it is", name, has, t.Partitions))
+			notes = append(notes, fmt.Sprintf("topic %s has %d partitions in Kafka and the mirror writes to %d of them, so that each key stays where it is; to use them: notify mirror grow %s --partitions %d --store %s",
+				name, has, t.Partitions, strings.TrimPrefix(name, prefix), has, store))
 		}
 	}
 	return notes

@@ -138,6 +138,7 @@ func (cfg *Config) sarama() *sarama.Config {
 	sc := sarama.NewConfig()
 	sc.ClientID = "notify-stream"
 	sc.Net.DialTimeout = 10 * time.Second
+	sc.Metadata.RefreshFrequency = 30 * time.Second // partitions that were added are seen then
 	sc.Consumer.Retry.Backoff = 500 * time.Millisecond
 	sc.Consumer.MaxWaitTime = 250 * time.Millisecond // a stop waits for it
 	if cfg.Client != nil {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"notifymirror/mirror/record"
@@ -177,6 +178,28 @@ func TestAPartitionAddedLaterIsReadFromItsBeginning(t *testing.T) {
 	newMirror(t, name).commit(1, "new")
 	r = run(t, cfg)
 	if got := strings.Join(s.count(t, 1), " "); got != "new" {
+		t.Errorf("handled %q", got)
+	}
+	r.stop(t)
+}
+
+func TestAPartitionAddedUnderAReadingGroupIsRead(t *testing.T) {
+	name := topic(t, 1)
+	m := newMirror(t, name)
+	m.commit(0, "old")
+	s := newSeen()
+	often := func(c *sarama.Config) { c.Metadata.RefreshFrequency = 100 * time.Millisecond }
+	r := run(t, stream.Config{Topics: []string{name}, Group: name, Start: stream.Oldest(), Handler: s.handle, Client: often})
+	s.count(t, 1)
+	if _, err := kadm.NewClient(client(t)).CreatePartitions(deadline(t), 1, record.TopicName("", name)); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "second partition", func() bool {
+		td, err := kadm.NewClient(client(t)).ListTopics(deadline(t), record.TopicName("", name))
+		return err == nil && len(td[record.TopicName("", name)].Partitions) == 2
+	})
+	newMirror(t, name).commit(1, "new")
+	if got := strings.Join(s.count(t, 2), " "); got != "old new" {
 		t.Errorf("handled %q", got)
 	}
 	r.stop(t)

@@ -157,6 +157,9 @@ func (a *app) change(ctx context.Context, c mirror.Change) (out mirror.Outcome, 
 
 // outcomePairs are the names and values of what a change does.
 func outcomePairs(o mirror.Outcome) []string {
+	if o.Grows != nil {
+		return growthPairs(o)
+	}
 	pairs := []string{"store", o.Store, "change", string(o.What)}
 	if o.Gap != "" {
 		pairs = append(pairs, "gap", o.Gap, "halt", cmp.Or(o.Lost, "-"))

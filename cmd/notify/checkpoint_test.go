@@ -26,6 +26,13 @@ func fakeChange(t *testing.T) (ops string, asked *[]mirror.Change) {
 			http.Error(w, "checkpoint not changed: the gap's id is gap-1", http.StatusConflict)
 			return
 		}
+		if c.What == mirror.Grow {
+			_ = json.NewEncoder(w).Encode(mirror.Outcome{
+				Store: "a", What: c.What, Generation: 2, Seq: 42, Applied: !c.DryRun,
+				Grows: &mirror.Growth{Topic: "notify." + c.Topic, From: 8, To: c.Partitions, Kafka: 10},
+			})
+			return
+		}
 		_ = json.NewEncoder(w).Encode(mirror.Outcome{
 			Store: "a", What: c.What, Gap: "gap-1", Lost: "five messages", From: "0-1-7", To: "0-1-9", Skipped: "0-1-9",
 			Generation: 2, Seq: 42, Applied: !c.DryRun,
@@ -83,5 +90,28 @@ func TestACheckpointIsChangedOnlyAfterYes(t *testing.T) {
 	}
 	if r := notify(t, "", "mirror", "checkpoint", "show", "--ops", ops); r.code != 0 || !strings.Contains(r.out, "position\t0-1-7\n") {
 		t.Errorf("%+v", r)
+	}
+}
+
+func TestATopicGrowsOnlyAfterYes(t *testing.T) {
+	ops, asked := fakeChange(t)
+	args := []string{"mirror", "grow", "orders", "--ops", ops}
+	if r := notify(t, "", append(args, "--yes")...); r.code != 2 || !strings.Contains(r.err, "partitions") {
+		t.Errorf("without a number: %+v", r)
+	}
+	args = append(args, "--partitions", "16")
+	if r := notify(t, "", args...); r.code != 2 || !strings.Contains(r.err, "--dry-run") {
+		t.Errorf("without --yes: %+v", r)
+	}
+	for flag, done := range map[string]string{"--dry-run": "false", "--yes": "true"} {
+		r := notify(t, "", append(args, flag)...)
+		for _, line := range []string{"topic\tnotify.orders\n", "partitions\t16 instead of 8\n", "made in Kafka\t6\n", "order of keys ends at\tseq 42 of generation 2\n", "done\t" + done + "\n"} {
+			if r.code != 0 || !strings.Contains(r.out, line) {
+				t.Errorf("%s: no line %q in %+v", flag, line, r)
+			}
+		}
+	}
+	if len(*asked) != 2 || (*asked)[0].Topic != "orders" || (*asked)[0].Partitions != 16 {
+		t.Errorf("asked %+v", *asked)
 	}
 }

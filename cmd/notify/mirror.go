@@ -20,7 +20,7 @@ import (
 
 func (a *app) mirrorCommand() *cobra.Command {
 	return a.parent("mirror", "Look at the mirror in Kafka, and mend it",
-		a.mirrorStatus(), a.mirrorTail(), a.mirrorVerify(), a.mirrorCheckpoint(), a.mirrorResume())
+		a.mirrorStatus(), a.mirrorTail(), a.mirrorVerify(), a.mirrorCheckpoint(), a.mirrorResume(), a.mirrorGrow())
 }
 
 func (a *app) mirrorStatus() *cobra.Command {
