@@ -81,3 +81,46 @@ func TestAnOperatorComparesTheMirrorWithTheBinlog(t *testing.T) {
 		t.Errorf("without Kafka: %+v", result)
 	}
 }
+
+// Where no canald runs the commands read and change a checkpoint themselves; where one copies
+// they do not, and name it.
+func TestACheckpointIsChangedWhereNoCanaldRuns(t *testing.T) {
+	s := stage.New(t)
+	broker := s.Notifyd("a").Start()
+	s.AwaitShards(time.Minute, broker)
+	canald := s.Canald("mirror").Start()
+	c := s.Client(broker)
+	s.Topic(c, "trades")
+	load := s.Load(c, "trades", 2)
+	load.AwaitMore(300, time.Minute)
+	canald.Stop()
+	load.AwaitMore(300, time.Minute)
+	acked := load.Stop()
+
+	nobody := stage.Free(t)
+	command := func(code int, says string, args ...string) {
+		t.Helper()
+		args = append(append([]string{"mirror", "--ops", nobody}, args...), "--config", canald.Config())
+		if r := stage.Command(t, "notify", args...); r.Code != code || !strings.Contains(r.Stdout+r.Stderr, says) {
+			t.Errorf("%v: %+v, want %d and %q", args, r, code, says)
+		}
+	}
+	command(0, "generation\t1\n", "checkpoint", "show")
+	command(0, "done\tfalse\n", "grow", "trades", "--partitions", "12", "--dry-run")
+	command(0, "12 instead of 8\n", "grow", "trades", "--partitions", "12", "--yes")
+	command(0, "done\tfalse\n", "checkpoint", "reset", "--dry-run")
+	command(1, "there is no gap", "resume", "--accept-gap")
+	canald.Start()
+	command(1, "mirror is active", "checkpoint", "reset", "--yes")
+
+	r := s.Mirror("trades")
+	r.Await(len(acked), time.Minute)
+	r.Rest()
+	high := int32(0)
+	for _, rec := range r.Records {
+		high = max(high, rec.Partition)
+	}
+	if len(r.Records) != len(acked) || high < 8 {
+		t.Errorf("%d records of %d messages, in partitions up to %d", len(r.Records), len(acked), high)
+	}
+}

@@ -44,6 +44,7 @@
 //	fingerprint.go is the last transaction copied still the same one
 //	change.go      what an operator wants of the checkpoint
 //	grow.go        more partitions of a topic
+//	alone.go       both where no canald runs
 //	store.go       all that is known of the store's schema
 //	tailer.go      canal's Tailer as a source
 //	source.go      what the reader reads

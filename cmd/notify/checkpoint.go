@@ -21,16 +21,19 @@ import (
 const changeTimeout = 30 * time.Second
 
 func (a *app) mirrorCheckpoint() *cobra.Command {
-	return a.parent("checkpoint", "Look at a store's checkpoint, or change it: asks the active canald at --ops",
+	return a.parent("checkpoint", "Look at a store's checkpoint, or change it: asks the active canald at --ops; with --config, where none answers, does it itself",
 		a.checkpointShow(), a.checkpointSet(), a.checkpointReset())
 }
 
 func (a *app) checkpointShow() *cobra.Command {
-	var store string
+	var store, config string
 	cmd := &cobra.Command{
 		Use: "show", Short: "Show up to where the binlog is in Kafka", Args: cobra.NoArgs,
 		RunE: a.action(func(cmd *cobra.Command, _ []string) error {
 			_, r, err := a.fetchStatus(cmd.Context())
+			if config != "" && unreachable(err) {
+				r, err = a.readCheckpoint(cmd.Context(), config, store)
+			}
 			if err != nil {
 				return err
 			}
@@ -55,12 +58,14 @@ func (a *app) checkpointShow() *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&store, "store", "", "of this store only, by its name in canald's configuration")
+	addConfig(cmd, &config)
 	return cmd
 }
 
 // checkpointFlags are those of every change.
 type checkpointFlags struct {
 	store       string
+	config      string
 	dryRun, yes bool
 }
 
@@ -68,6 +73,7 @@ func (f *checkpointFlags) add(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringVar(&f.store, "store", "", "the store's name in canald's configuration, where there are several")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only say what would be skipped or repeated")
 	cmd.Flags().BoolVar(&f.yes, "yes", false, "really change it")
+	addConfig(cmd, &f.config)
 	return cmd
 }
 
@@ -96,7 +102,7 @@ func (a *app) changeCheckpoint(ctx context.Context, f checkpointFlags, c mirror.
 		return usageError(errors.New("messages are skipped or repeated by it: look with --dry-run, then say --yes"))
 	}
 	c.Store, c.DryRun = f.store, f.dryRun
-	_, err := a.change(ctx, c)
+	_, err := a.change(ctx, c, f.config)
 	return err
 }
 
@@ -104,7 +110,7 @@ func (a *app) changeCheckpoint(ctx context.Context, f checkpointFlags, c mirror.
 const askGap = "?"
 
 func (a *app) mirrorResume() *cobra.Command {
-	var store, gap string
+	var store, gap, config string
 	cmd := &cobra.Command{
 		Use: "resume --accept-gap[=ID]", Short: "Go on behind a gap, after a look at what is lost", Args: cobra.NoArgs,
 		Long: "Without an id it says what is lost or at risk and skipped, and the id of the gap. With that id the\n" +
@@ -117,11 +123,14 @@ func (a *app) mirrorResume() *cobra.Command {
 			if c.DryRun {
 				c.Gap = ""
 			}
-			out, err := a.change(cmd.Context(), c)
+			out, err := a.change(cmd.Context(), c, config)
 			if err == nil && !out.Applied {
 				command := "notify mirror resume --accept-gap=" + out.Gap
 				if store != "" {
 					command += " --store " + store
+				}
+				if config != "" {
+					command += " --config " + config
 				}
 				a.say("nothing was changed; to accept this gap: %s", command)
 			}
@@ -131,11 +140,13 @@ func (a *app) mirrorResume() *cobra.Command {
 	cmd.Flags().StringVar(&store, "store", "", "the store's name in canald's configuration, where there are several")
 	cmd.Flags().StringVar(&gap, "accept-gap", "", "the id of the gap to accept; without one, show it")
 	cmd.Flags().Lookup("accept-gap").NoOptDefVal = askGap
+	addConfig(cmd, &config)
 	return cmd
 }
 
-// change asks canald for a change, and prints what it does or would do.
-func (a *app) change(ctx context.Context, c mirror.Change) (out mirror.Outcome, err error) {
+// change asks canald for a change, and prints what it does or would do. With canald's
+// configuration it makes it itself where none answers.
+func (a *app) change(ctx context.Context, c mirror.Change, config string) (out mirror.Outcome, err error) {
 	ctx, cancel := context.WithTimeout(ctx, max(changeTimeout, a.timeout))
 	defer cancel()
 	body, err := json.Marshal(c)
@@ -143,6 +154,9 @@ func (a *app) change(ctx context.Context, c mirror.Change) (out mirror.Outcome, 
 		return out, err
 	}
 	code, answer, err := a.askCanald(ctx, http.MethodPost, "/change", body)
+	if config != "" && unreachable(err) {
+		return a.changeAlone(ctx, c, config)
+	}
 	if err != nil {
 		return out, err
 	}

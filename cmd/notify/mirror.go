@@ -132,7 +132,7 @@ func (a *app) askCanald(ctx context.Context, method, path string, body []byte) (
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0, nil, daemon.WithExitCode(daemon.ExitUnreachable,
-			fmt.Errorf("canald at %s cannot be reached: %s; --ops or NOTIFY_OPS names another", a.ops, shortCause(err)))
+			fmt.Errorf("canald at %s cannot be reached: %s; --ops or NOTIFY_OPS names another; where none runs, --config of the mirror's commands does without", a.ops, shortCause(err)))
 	}
 	defer resp.Body.Close()
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, 1<<20))

@@ -26,7 +26,7 @@ feed the same topic are grown one by one. It cannot be undone.`,
 			if !f.yes && !f.dryRun {
 				return usageError(errors.New("the order of the topic's keys ends by it: look with --dry-run, then say --yes"))
 			}
-			_, err := a.change(cmd.Context(), mirror.Change{Store: f.store, What: mirror.Grow, Topic: args[0], Partitions: partitions, DryRun: f.dryRun})
+			_, err := a.change(cmd.Context(), mirror.Change{Store: f.store, What: mirror.Grow, Topic: args[0], Partitions: partitions, DryRun: f.dryRun}, f.config)
 			return err
 		}),
 	})

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"notifymirror/cmd/daemon"
@@ -80,7 +78,7 @@ func (a *app) verifyMirror(ctx context.Context, f verifyFlags, over mirror.Range
 		return err
 	}
 	a.say("reads the binlog of store %s from %s on", store, clock(over.Since))
-	v, err := mirror.Verify(ctx, c, store, mirror.Deps{Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()}, over)
+	v, err := mirror.Verify(ctx, c, store, quietDeps(), over)
 	if err != nil {
 		return notCompared(err)
 	}

@@ -1,0 +1,101 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"notifymirror/notifyd/embedded"
+	"notifymirror/notifyd/embedded/dbtest"
+)
+
+// alone makes a change that must succeed, where no canald runs.
+func alone(t *testing.T, c *Copier, what Change) Outcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	out, err := c.changeAlone(ctx, what)
+	if err != nil || out.Applied == what.DryRun {
+		t.Fatalf("%+v: %+v, %v", what, out, err)
+	}
+	return out
+}
+
+func TestACheckpointIsChangedWithoutACanald(t *testing.T) {
+	b := newBench(t)
+	b.script.random(newRand(t), 20, 20, "trades")
+	b.copied()
+	for i, what := range []Change{
+		{What: Grow, Topic: "trades", Partitions: 7}, {What: SetCheckpoint, Position: "0-1-15"}, {What: ResetCheckpoint},
+	} {
+		dry := what
+		dry.DryRun = true
+		look := alone(t, b.copier(), dry)
+		out := alone(t, b.copier(), what)
+		if out.Generation != look.Generation || out.Generation != uint64(i+1) || out.Repeated != look.Repeated {
+			t.Errorf("%+v, the dry run said %+v", out, look)
+		}
+	}
+	c := b.copier()
+	if err := c.look(t.Context()); err != nil || c.Status().Generation != 3 {
+		t.Errorf("%+v, %v", c.Status(), err)
+	}
+	b.run(c)
+	b.await(c)
+}
+
+// A command disturbs no canald that copies, and changes nothing beside it.
+func TestNoCommandTakesOverFromACanald(t *testing.T) {
+	b := newBench(t)
+	b.script.random(newRand(t), 20, 20, "trades")
+	first := b.named("first")
+	b.run(first)
+	b.await(first)
+	before := first.Status()
+	for _, what := range []Change{{What: ResetCheckpoint}, {What: AcceptGap}, {What: AcceptGap, DryRun: true}, {What: Grow, Topic: "trades", Partitions: 7}} {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		out, err := b.copier().changeAlone(ctx, what)
+		cancel()
+		if !errors.Is(err, ErrChange) || !strings.Contains(err.Error(), "first is active") {
+			t.Errorf("%+v: %+v, %v", what, out, err)
+		}
+	}
+	b.script.random(newRand(t), 20, 20, "trades")
+	b.await(first)
+	if s := first.Status(); s.State != Copying || s.Since != before.Since || s.Generation != 1 {
+		t.Errorf("%+v, it was %+v", s, before)
+	}
+	b.check()
+}
+
+func TestAGapIsAcceptedWithoutACanald(t *testing.T) {
+	b := newStoreBench(t, dbtest.Private(t, embedded.Config{}))
+	b.grantFiles()
+	b.insert(0, 5, "trades", short)
+	b.copiedReal()
+	b.insert(0, 10, "trades", short)
+	b.purge()
+	b.insert(0, 7, "trades", short)
+	look := alone(t, b.realCopier(), Change{What: AcceptGap, DryRun: true})
+	if look.Gap == "" || !strings.Contains(look.Lost, "seq 5 of generation 1") {
+		t.Errorf("%+v", look)
+	}
+	if out := alone(t, b.realCopier(), Change{What: AcceptGap, Gap: look.Gap}); out.Generation != 2 || out.Skipped != look.Skipped {
+		t.Errorf("%+v, the dry run said %+v", out, look)
+	}
+	b.ids = b.ids[15:]
+	b.copiedReal()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := b.realCopier().changeAlone(ctx, Change{What: AcceptGap, DryRun: true}); !errors.Is(err, ErrChange) || !strings.Contains(err.Error(), "no gap") {
+		t.Error(err)
+	}
+}
+
+func TestWhereNothingWasCopiedThereIsNoCheckpointToLookAt(t *testing.T) {
+	b := newBench(t)
+	if _, err := b.copier().changeAlone(t.Context(), Change{What: ResetCheckpoint, DryRun: true}); !errors.Is(err, ErrChange) || !errors.Is(err, ErrCheckpointLost) {
+		t.Error(err)
+	}
+}
