@@ -173,13 +173,13 @@ func (b *Broker) changeDeadLetters(ctx context.Context, req *connect.Request[not
 	sum := &deadSum{}
 	var all errgroup.Group
 	all.Go(func() error { b.changeHere(ctx, msg, change, sum); return nil })
-	if req.Header().Get(forwardedHeader) == "" {
+	if !isPassedOn(req.Header()) {
 		for _, peer := range b.adminPeers() {
 			all.Go(func() error { b.changeThere(ctx, peer, msg, call, sum); return nil })
 		}
 	}
 	all.Wait()
-	if req.Header().Get(forwardedHeader) == "" {
+	if !isPassedOn(req.Header()) {
 		b.addMissing(sum)
 	}
 	return connect.NewResponse(sum.response(msg.GetBeforeUs())), nil
@@ -211,7 +211,7 @@ func (b *Broker) changeHere(ctx context.Context, msg *notifyv1.ChangeDeadLetters
 	all.SetLimit(deadShardsAtOnce)
 	for _, k := range b.stores.all() {
 		f, ok, err := b.deadFilter(k, msg.GetFilter())
-		f.Before = msg.GetBeforeUs()
+		f.Before = b.beforeIn(k, msg.GetBeforeUs())
 		for _, o := range k.owned() {
 			all.Go(func() error {
 				var done deadDone
@@ -235,6 +235,15 @@ func (b *Broker) changeHere(ctx context.Context, msg *notifyv1.ChangeDeadLetters
 		}
 	}
 	all.Wait()
+}
+
+// beforeIn is a time of the main store's clock by the clock of another store, as far as this broker knows both: what
+// died until then is chosen by the clock that says when it did.
+func (b *Broker) beforeIn(k *keeper, before int64) int64 {
+	if k == b.main {
+		return before
+	}
+	return before + k.clock.now() - b.main.clock.now()
 }
 
 func (o *owner) outcome() *notifyv1.ShardOutcome {

@@ -29,7 +29,7 @@ func (b *Broker) ShowMessage(ctx context.Context, req *connect.Request[notifyv1.
 	if err != nil {
 		return nil, rpcError(&message.FieldError{Field: "id", Rule: "not a UUID"})
 	}
-	asked := req.Header().Get(forwardedHeader) != ""
+	asked := isPassedOn(req.Header())
 	res := &notifyv1.ShowMessageResponse{}
 	for _, k := range b.stores.all() {
 		b.noteUnknown(res, "store "+k.st.Name, b.showStored(ctx, k, id, asked, res))

@@ -180,7 +180,8 @@ func (b *Broker) becomeReady(ctx context.Context) {
 
 func (b *Broker) handler() http.Handler {
 	mux := http.NewServeMux()
-	options := []connect.HandlerOption{connect.WithReadMaxBytes(b.maxRequest()), connect.WithCompressMinBytes(1 << 10)}
+	options := []connect.HandlerOption{connect.WithReadMaxBytes(b.maxRequest()), connect.WithCompressMinBytes(1 << 10),
+		connect.WithInterceptors(strict{}), connect.WithCodec(strictJSON{"json"}), connect.WithCodec(strictJSON{"json; charset=utf-8"})}
 	mux.Handle(notifyv1connect.NewMessagingHandler(b, options...))
 	mux.Handle(notifyv1connect.NewAdminHandler(b, options...))
 	return b.refuseLarge(mux)

@@ -144,7 +144,7 @@ func (b *Broker) run(ctx context.Context, p *publish) (*owner, error) {
 
 // passOn returns a broker that owns shards when this one owns none, unless the call was passed on already.
 func (b *Broker) passOn(ctx context.Context, header http.Header) notifyv1connect.MessagingClient {
-	if len(b.main.owned()) > 0 || header.Get(forwardedHeader) != "" {
+	if len(b.main.owned()) > 0 || isPassedOn(header) {
 		return nil
 	}
 	peer := b.forward.peer(ctx)

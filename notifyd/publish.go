@@ -35,7 +35,7 @@ func (b *Broker) Publish(ctx context.Context, req *connect.Request[notifyv1.Publ
 	if !b.memory.TryAcquire(int64(p.size)) {
 		return nil, rpcError(b.refused(req.Msg, overloaded(int64(b.cfg.PublishMemory))))
 	}
-	if _, err := b.submit(ctx, p, req.Header().Get(forwardedHeader) != ""); err != nil {
+	if _, err := b.submit(ctx, p, isPassedOn(req.Header())); err != nil {
 		return nil, rpcError(b.refused(req.Msg, err))
 	}
 	select {

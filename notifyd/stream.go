@@ -39,7 +39,7 @@ const maxUnanswered = 10_000
 func (b *Broker) PublishStream(ctx context.Context, stream *publishStream) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &lineReader{b: b, ready: make(chan struct{}, 1), room: make(chan struct{}, 1), forwarded: stream.RequestHeader().Get(forwardedHeader) != ""}
+	r := &lineReader{b: b, ready: make(chan struct{}, 1), room: make(chan struct{}, 1), forwarded: isPassedOn(stream.RequestHeader())}
 	go r.read(ctx, stream)
 	for {
 		batch, over := r.take()
@@ -126,7 +126,11 @@ func (r *lineReader) awaitRoom(ctx context.Context) bool {
 
 // accept puts one publish on its way. It reports false when the line has stopped.
 func (r *lineReader) accept(ctx context.Context, req *notifyv1.PublishRequest) bool {
-	p, err := r.b.accept(ctx, req, &r.line)
+	var p *publish
+	err := checkKnown(req, r.forwarded)
+	if err == nil {
+		p, err = r.b.accept(ctx, req, &r.line)
+	}
 	if err != nil {
 		return r.add(refusedPublish(req, asAPIError(r.b.refused(req, err)), &r.line), nil)
 	}
