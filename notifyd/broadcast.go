@@ -121,8 +121,7 @@ func (g *pushGroup) assignCopies(now int64) (assigned []*flight) {
 		for _, f := range inst.copies[:n] {
 			g.assignTo(inst, f, now)
 		}
-		assigned = append(assigned, inst.copies[:n]...)
-		inst.copies = inst.copies[n:]
+		assigned = append(assigned, cut(&inst.copies, n)...)
 	}
 	return assigned
 }

@@ -3,6 +3,7 @@ package notifyd
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	notifyv1 "notifymirror/notifyd/api/notify/v1"
@@ -28,7 +29,7 @@ func failureOf(n *notifyv1.Nack) failure {
 		x.err = "rejected"
 	}
 	if s := n.GetReason(); s != "" {
-		x.err += ": " + s[:min(len(s), maxNackReason)]
+		x.err += ": " + strings.ToValidUTF8(s[:min(len(s), maxNackReason)], "") // the cut may split a character
 	}
 	return x
 }

@@ -266,8 +266,20 @@ func (o *owner) forgetWritten() {
 	o.written = o.written[:0]
 }
 
+// unwanted is why a retry of a due row is not made any more, or nothing. Its last attempt may have been made by an owner that
+// did not live to see its end, or under a policy that allowed more.
+func unwanted(f *flight, p retryPolicy, now int64) (dead string) {
+	switch {
+	case f.attempt > p.attempts:
+		return deadMaxAttempts
+	case p.expired(now, f.ageFrom()) || f.outlives(now):
+		return deadExpired
+	}
+	return ""
+}
+
 // retries makes attempts of due rows that are not on their way already and moves the
-// cursor. Rows that are too old at now become dead letters instead.
+// cursor. Rows that are too old at now, or out of attempts, become dead letters instead.
 func (o *owner) retries(d *drain, group int32, now int64, due []store.Due) []*flight {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -282,9 +294,9 @@ func (o *owner) retries(d *drain, group int32, now int64, due []store.Due) []*fl
 		d.found = true
 		f := o.flight(v, shard.Delivery{Pos: row.Pos, Group: group, Msg: row.Msg, Size: row.Msg.Size()}, row.Attempts+1)
 		f.retry, f.since = true, row.CountsFrom
-		if v.policy(row.Msg.Topic, group).retry.expired(now, f.ageFrom()) || f.outlives(now) {
-			o.metrics.deadLetters.WithLabelValues(row.Msg.Topic, o.groupName(group), deadExpired).Inc()
-			o.buryRow(shard.DeadRow{Pos: row.Pos, Group: group, Reason: deadExpired, Attempts: row.Attempts})
+		if dead := unwanted(f, v.policy(row.Msg.Topic, group).retry, now); dead != "" {
+			o.metrics.deadLetters.WithLabelValues(row.Msg.Topic, o.groupName(group), dead).Inc()
+			o.buryRow(shard.DeadRow{Pos: row.Pos, Group: group, Reason: dead, Attempts: row.Attempts})
 			continue
 		}
 		o.busy[k] = true

@@ -41,7 +41,7 @@ func (o *owner) extended(f *flight) {
 	defer o.mu.Unlock()
 	f.ackBy = ackBy
 	k := flightGroup{f.pos, f.group}
-	if !f.retry && o.ledger.Extend(f.pos, f.group, ackBy) == shard.Settled && !o.busy[k] {
+	if !f.over && !f.retry && o.ledger.Extend(f.pos, f.group, ackBy) == shard.Settled && !o.busy[k] {
 		f.retry, o.busy[k] = true, true
 	}
 }

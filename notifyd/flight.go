@@ -31,6 +31,7 @@ type flight struct {
 	since   int64 // of a retry: when its age counts from, if later than born_at
 	ackBy   int64 // by the store's clock, 0 before it was sent; its owner's lock guards it
 	held    int   // of a retry: bytes in the account of its owner, whose lock guards it
+	over    bool  // its outcome has come; its owner's lock guards it
 
 	queuedAt int64 // this and the rest by the group's clock, under its lock
 	deadline int64
@@ -60,8 +61,8 @@ type instance struct {
 	wait       int64  // for an acknowledgement, microseconds; 0: the subscription's
 	credit     int
 	inFlight   int
-	stale      int // ended before the stream could send them: still in the outbox
-	outbox     []*flight
+	stale      int           // ended before the stream could send them: their places are still in the outbox
+	outbox     []*flight     // nil: one of those
 	wake       chan struct{} // capacity 1: outbox has something
 	gone       bool
 
@@ -76,6 +77,16 @@ func (i *instance) free() int {
 		return 0
 	}
 	return i.credit - i.inFlight - i.stale
+}
+
+// forgetEnded lets go of what ended in the outbox: an instance that does not read would keep the messages.
+// Their places stay, and take credit until it reads again. The group's lock is held.
+func (i *instance) forgetEnded() {
+	for n, f := range i.outbox {
+		if f != nil && f.done {
+			i.outbox[n] = nil
+		}
+	}
 }
 
 // Transports of deliveries.

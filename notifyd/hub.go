@@ -57,7 +57,7 @@ func (h *hub) offer(fs []*flight) {
 	}
 }
 
-// drop forgets what came from a source that is over, and returns what was sent and is in flight.
+// drop forgets what came from a source that is over, and returns what was given to an instance and is in flight.
 func (h *hub) drop(from source) (flying []*flight) {
 	for _, g := range h.all() {
 		flying = append(flying, g.dropFrom(from)...)
@@ -70,7 +70,6 @@ const expirePeriod = 50 * time.Millisecond
 
 // run ends ack waits, and the streams of dropped groups, until ctx is done.
 func (h *hub) run(ctx context.Context, settleAfter time.Duration, declared *registry) {
-	followed := int64(0)
 	t := time.NewTicker(expirePeriod)
 	defer t.Stop()
 	for {
@@ -82,11 +81,10 @@ func (h *hub) run(ctx context.Context, settleAfter time.Duration, declared *regi
 			v := declared.load()
 			for _, g := range groups {
 				g.expire(settleAfter.Microseconds())
-				if v.Version != followed && v.GroupNames[g.id] == "" {
-					g.drop()
+				if v.GroupNames[g.id] == "" {
+					g.drop() // one may attach behind the drop of its group, by what its broker knew
 				}
 			}
-			followed = v.Version
 		}
 	}
 }

@@ -304,10 +304,18 @@ func (o *owner) deferred(fs []*flight) {
 			o.putBack(f)
 			continue
 		}
-		o.ledger.Defer(f.pos, f.group)
+		o.undo(f)
 	}
 	o.count()
 	o.wakeSettler()
+}
+
+// undo takes a first attempt back that did not leave. When its message was settled meanwhile, its row counts an attempt
+// that was none. The lock is held.
+func (o *owner) undo(f *flight) {
+	if o.ledger.Defer(f.pos, f.group) == shard.Settled && f.ackBy != 0 && !o.busy[flightGroup{f.pos, f.group}] {
+		o.fails = append(o.fails, shard.PendingRow{Pos: f.pos, Group: f.group})
+	}
 }
 
 // putBack leaves a retry to be read again. The lock is held.
@@ -362,6 +370,7 @@ const (
 // was acknowledged.
 func (o *owner) ended(f *flight, kind string) {
 	o.mu.Lock()
+	f.over = true
 	o.letGo(f)
 	o.count()
 	o.mu.Unlock()

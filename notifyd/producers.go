@@ -1,6 +1,7 @@
 package notifyd
 
 import (
+	"slices"
 	"sync"
 
 	notifyv1 "notifymirror/notifyd/api/notify/v1"
@@ -121,11 +122,15 @@ func (ps *producers) take(p *producer) []*notifyv1.Check {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	n, bytes := 0, 0
-	for n < len(p.outbox) && n < frameDeliveries && (n == 0 || bytes < frameBytes) {
-		bytes += len(p.outbox[n].GetMessage().GetBody())
-		n++
+	for ; n < len(p.outbox) && n < frameDeliveries; n++ {
+		size := len(p.outbox[n].GetMessage().GetBody())
+		if n > 0 && bytes+size > frameBytes {
+			break
+		}
+		bytes += size
 	}
-	out := p.outbox[:n:n]
+	out := slices.Clone(p.outbox[:n])
+	clear(p.outbox[:n]) // each holds its message
 	p.outbox = p.outbox[n:]
 	if len(p.outbox) > 0 {
 		wake(p.wake)

@@ -326,7 +326,7 @@ func TestEveryDeliveryOfAGroupHasOneEnd(t *testing.T) {
 
 // newTestSide is the side of a store that is never connected to.
 func newTestSide() *side {
-	c := &core{metrics: newMetrics(prometheus.NewRegistry()), declared: &registry{}, hub: newHub(newClock(time.Now()))}
+	c := &core{cfg: Config{MaxAttempts: DefaultMaxAttempts}, metrics: newMetrics(prometheus.NewRegistry()), declared: &registry{}, hub: newHub(newClock(time.Now()))}
 	c.bodies = newBodyCache(bodyCacheBytes, c.metrics)
 	c.viewer = newViewer(c)
 	return newSide(c, &store.Store{Name: "a", Info: schema.Info{StoreID: uuid.NewString()}}, "", time.Now())

@@ -216,9 +216,7 @@ func (g *pushGroup) assignFrom(queue *[]*flight, now int64, most int) []*flight 
 		}
 		g.assignTo(inst, (*queue)[n], now)
 	}
-	assigned := (*queue)[:n:n]
-	*queue = (*queue)[n:]
-	return assigned
+	return cut(queue, n)
 }
 
 func (g *pushGroup) assignTo(inst *instance, f *flight, now int64) {
@@ -321,6 +319,11 @@ func (g *pushGroup) expire(settleAfter int64) {
 		g.waiting[0] = nil
 		g.waiting = g.waiting[1:]
 	}
+	if len(unsent) > 0 {
+		for _, inst := range g.instances {
+			inst.forgetEnded()
+		}
+	}
 	g.mu.Unlock()
 	for _, f := range late {
 		f.from.failed(f, failure{err: failedNoAck, kind: kindTimeout})
@@ -331,30 +334,57 @@ func (g *pushGroup) expire(settleAfter int64) {
 	}
 }
 
-// take empties an instance's outbox, up to most deliveries and about bytes of messages.
+// take empties an instance's outbox, up to most deliveries and bytes of messages, or one that is larger.
 func (g *pushGroup) take(inst *instance, most, bytes int) []*flight {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	n, size := 0, 0
-	for n < len(inst.outbox) && n < most && (n == 0 || size < bytes) {
-		size += inst.outbox[n].size
-		n++
+	live, late := g.unload(inst, most, bytes, g.clock.now())
+	g.mu.Unlock()
+	if len(late) > 0 {
+		deferAll(late)
+		g.pump()
 	}
-	out := inst.outbox[:n:n]
-	inst.outbox = inst.outbox[n:]
+	return live
+}
+
+// unload empties an outbox. Of an endpoint's, what is late is not begun: its request would outlive its flight, and
+// the message would be sent again beside it. The lock is held.
+func (g *pushGroup) unload(inst *instance, most, bytes int, now int64) (live, late []*flight) {
+	n, size := 0, 0
+	for ; n < len(inst.outbox) && n < most; n++ {
+		if f := inst.outbox[n]; f != nil {
+			if size > 0 && size+f.size > bytes {
+				break
+			}
+			size += f.size
+		}
+	}
+	live = make([]*flight, 0, n)
+	for _, f := range cut(&inst.outbox, n) {
+		if f == nil || f.done {
+			inst.stale--
+			continue
+		}
+		f.queued = false
+		if inst.transport == transportWebhook && f.deadline-f.wait+webhookStart.Microseconds() < now {
+			g.vanish(f)
+			late = append(late, f)
+			continue
+		}
+		f.taken = true
+		live = append(live, f)
+	}
 	if len(inst.outbox) > 0 {
 		wake(inst.wake)
 	}
-	live := out[:0:0]
-	for _, f := range out {
-		f.queued, f.taken = false, true
-		if f.done {
-			inst.stale--
-		} else {
-			live = append(live, f)
-		}
-	}
-	return live
+	return live, late
+}
+
+// cut takes n deliveries from the front of a queue, which keeps none of them: each holds its message.
+func cut(queue *[]*flight, n int) []*flight {
+	out := slices.Clone((*queue)[:n])
+	clear((*queue)[:n])
+	*queue = (*queue)[n:]
+	return out
 }
 
 // setCredit changes an instance's window.
@@ -375,16 +405,14 @@ func (g *pushGroup) drop() {
 	}
 }
 
-// dropFrom forgets everything that came from a source which is over, and returns what was sent
-// and is in flight.
+// dropFrom forgets everything that came from a source which is over, and returns what was given to an
+// instance and is in flight.
 func (g *pushGroup) dropFrom(from source) (flying []*flight) {
 	g.mu.Lock()
 	for _, f := range g.flights {
 		if f.from == from {
 			g.vanish(f)
-			if f.taken {
-				flying = append(flying, f)
-			}
+			flying = append(flying, f)
 		}
 	}
 	other := func(f *flight) bool { return f.from == from }

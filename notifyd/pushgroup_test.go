@@ -1,6 +1,7 @@
 package notifyd
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -163,5 +164,63 @@ func TestADeliveryOfAStreamThatEndsBeforeItWasSentWasNoAttempt(t *testing.T) {
 	g.offer(f)
 	if got := src.end[f[0]]; got != "deferred" {
 		t.Errorf("the delivery ended as %q, want deferred", got)
+	}
+}
+
+// Of a stream that does not read, the broker keeps places and no messages: those are in no account any more.
+func TestAnInstanceThatDoesNotReadKeepsNoMessages(t *testing.T) {
+	g, src := newTestGroup()
+	inst := g.attach("stuck", "", 10)
+	fs := flightsOf(src, 10)
+	g.offer(fs)
+	for _, f := range fs {
+		f.deadline = 0
+	}
+	g.expire(settleAfter.Microseconds())
+	for _, f := range inst.outbox {
+		if f != nil {
+			t.Fatal("a delivery that ended is kept")
+		}
+	}
+	if n := inst.free(); n != 0 {
+		t.Errorf("credit for %d more before it has read", n)
+	}
+	if got := g.take(inst, 100, 1<<20); len(got) != 0 || inst.free() != 10 {
+		t.Errorf("%d deliveries that ended are sent, credit for %d then", len(got), inst.free())
+	}
+	g.offer(flightsOf(src, 4))
+	whole := inst.outbox
+	if g.take(inst, 100, 1<<20); whole[0] != nil || whole[3] != nil {
+		t.Error("what was taken is kept by the outbox")
+	}
+}
+
+// A client of gRPC takes 4 MiB at once unless it was told otherwise.
+func TestAFrameIsNoLargerThanItsLimitUnlessOneMessageIs(t *testing.T) {
+	g, src := newTestGroup()
+	inst := g.attach("a", "", 10)
+	fs := flightsOf(src, 5)
+	for i, size := range []int{3, 6, 2, 12, 1} {
+		fs[i].size = size
+	}
+	g.offer(fs)
+	var got []int
+	for range fs {
+		got = append(got, len(g.take(inst, 10, 10)))
+	}
+	if want := []int{2, 1, 1, 1, 0}; !slices.Equal(got, want) {
+		t.Errorf("frames of %v deliveries, want %v", got, want)
+	}
+}
+
+// The flight of a delivery over HTTP is as long as its request, and a grace.
+func TestARequestThatWouldOutliveItsDeliveryIsNotBegun(t *testing.T) {
+	g, src := newTestGroup()
+	inst := g.join(&instance{transport: transportWebhook, wait: 5e6, credit: 3})
+	fs := flightsOf(src, 2)
+	g.offer(fs)
+	fs[0].deadline -= webhookStart.Microseconds() + 1e5
+	if got := g.take(inst, 100, 1<<20); len(got) != 1 || got[0] != fs[1] || src.end[fs[0]] != "deferred" || inst.free() != 2 {
+		t.Errorf("%d requests begin, the late one is %q, credit for %d more", len(got), src.end[fs[0]], inst.free())
 	}
 }

@@ -219,12 +219,15 @@ func (o *owner) handOver(ctx context.Context) error {
 }
 
 // park gives the next owner the deadlines of retries that are still running; those of first
-// attempts are in the ledger.
+// attempts are in the ledger. What no stream has taken was no attempt.
 func (o *owner) park(flying []*flight) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, f := range flying {
-		if f.retry && f.ackBy != 0 {
+		switch {
+		case !f.taken && !f.retry:
+			o.undo(f)
+		case f.taken && f.retry && f.ackBy != 0:
 			o.fails = append(o.fails, shard.PendingRow{Pos: f.pos, Group: f.group, NextAt: f.ackBy, Attempts: f.attempt, Err: failedNoAck})
 		}
 	}

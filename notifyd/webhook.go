@@ -10,9 +10,13 @@ import (
 	"notifymirror/notifyd/webhook"
 )
 
-// webhookGrace is how much longer than its request a delivery over HTTP stays in flight, so
-// that its outcome comes from the request and not from the clock.
-const webhookGrace = 2 * time.Second
+const (
+	// webhookGrace is how much longer than its request a delivery over HTTP stays in flight, so
+	// that its outcome comes from the request and not from the clock.
+	webhookGrace = 2 * time.Second
+	// webhookStart is how long after its delivery took off a request may begin.
+	webhookStart = webhookGrace / 2
+)
 
 // webhookIdle is how many idle connections to one receiver are kept.
 const webhookIdle = 64

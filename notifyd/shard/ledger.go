@@ -248,8 +248,8 @@ func (l *Ledger) Sent(pos Pos, group int32, deadline int64) bool {
 
 // Defer notes that nothing left for the group: there was nobody to send to, or the stream
 // ended before. That was no attempt.
-func (l *Ledger) Defer(pos Pos, group int32) {
-	l.outcome(pos, group, func(t *target) {
+func (l *Ledger) Defer(pos Pos, group int32) Place {
+	return l.outcome(pos, group, func(t *target) {
 		if t.state == open || t.state == running {
 			t.state, t.at, t.attempts = deferred, 0, 0
 		}

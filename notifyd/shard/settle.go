@@ -161,7 +161,7 @@ func (l *Ledger) SettleDone(p *Plan) (late Late) {
 			late.Acks = append(late.Acks, Ack{r.Pos, r.Group})
 		case t.state == dead:
 			late.Dead = append(late.Dead, deadRow(r.Pos, *t))
-		case t.state == failed && t.at != r.NextAt:
+		case t.state == failed && t.at != r.NextAt, t.state == deferred && r.Attempts > 0:
 			late.Fails = append(late.Fails, pendingRow(r.Pos, *t))
 		}
 	}

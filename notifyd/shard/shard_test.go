@@ -112,7 +112,7 @@ func TestTheFirstBrokerTakesEverythingAtOnce(t *testing.T) {
 // What happens to a delivery while the transaction that settles its message runs must
 // change the rows that it wrote.
 func TestOutcomesDuringSettlingChangeTheRowsJustWritten(t *testing.T) {
-	groups := []int32{1, 2, 3, 4, 5}
+	groups := []int32{1, 2, 3, 4, 5, 6}
 	l := NewLedger(0, 0, 5, 1, func(*message.Message) []int32 { return groups })
 	pos := At(1, 1)
 	l.Committed(0, []Stored{{Pos: pos, Msg: &message.Message{Topic: "t"}}}, false)
@@ -126,7 +126,7 @@ func TestOutcomesDuringSettlingChangeTheRowsJustWritten(t *testing.T) {
 	if want := []DeadRow{{pos, 1, "rejected", 1, "bad address"}}; !slices.Equal(p.Dead, want) {
 		t.Errorf("dead letters %+v, want %+v", p.Dead, want)
 	}
-	if want := []PendingRow{{pos, 2, 9, 1, NoAck}, {pos, 3, 9, 1, NoAck}, {pos, 4, 9, 1, NoAck}, {pos, 5, 9, 1, NoAck}}; !slices.Equal(p.Pending, want) {
+	if want := []PendingRow{{pos, 2, 9, 1, NoAck}, {pos, 3, 9, 1, NoAck}, {pos, 4, 9, 1, NoAck}, {pos, 5, 9, 1, NoAck}, {pos, 6, 9, 1, NoAck}}; !slices.Equal(p.Pending, want) {
 		t.Errorf("pending rows %+v, want %+v", p.Pending, want)
 	}
 	l.Ack(pos, 1)
@@ -135,6 +135,7 @@ func TestOutcomesDuringSettlingChangeTheRowsJustWritten(t *testing.T) {
 	if got := l.Extend(pos, 5, 14); got != Settled {
 		t.Errorf("extended in place %d: its row is written already", got)
 	}
+	l.Defer(pos, 6)
 	late := l.SettleDone(p)
 	if want := []Ack{{pos, 1}}; !slices.Equal(late.Acks, want) {
 		t.Errorf("acks %+v, want %+v", late.Acks, want)
@@ -142,7 +143,7 @@ func TestOutcomesDuringSettlingChangeTheRowsJustWritten(t *testing.T) {
 	if want := []DeadRow{{pos, 2, "rejected", 1, "no such user"}}; !slices.Equal(late.Dead, want) {
 		t.Errorf("late dead letters %+v, want %+v", late.Dead, want)
 	}
-	if want := []PendingRow{{pos, 3, 7, 1, "busy"}}; !slices.Equal(late.Fails, want) {
+	if want := []PendingRow{{pos, 3, 7, 1, "busy"}, {Pos: pos, Group: 6}}; !slices.Equal(late.Fails, want) {
 		t.Errorf("fails %+v, want %+v", late.Fails, want)
 	}
 }

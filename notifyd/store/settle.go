@@ -24,7 +24,7 @@ type Settlement struct {
 	// and with the last row the message.
 	Acks []shard.Ack
 	// Fails are pending rows with their next attempt; a row that is gone, or has seen a
-	// later attempt, stays as it is.
+	// later attempt, stays as it is. One without attempts takes the first back, which did not leave.
 	Fails []shard.PendingRow
 	// Deads are pending rows that become dead letters; one that is gone stays so.
 	Deads []shard.DeadRow
@@ -149,7 +149,8 @@ func (b *statements) failPending(s *Settlement) {
 			strings.Repeat(" UNION ALL SELECT ?, ?, ?, ?, ?", len(part)-1)
 		b.add("UPDATE ("+values+") v STRAIGHT_JOIN "+schema.Pending(s.Shard)+" p FORCE INDEX (PRIMARY) ON p.pos = v.pos AND p.group_id = v.group_id"+
 			" SET p.next_at = v.next_at, p.attempts = v.attempts, p.last_error = v.last_error,"+
-			" p.first_error = IF(v.attempts = 1 OR p.first_error IS NULL, v.last_error, p.first_error) WHERE p.attempts <= v.attempts", args...)
+			" p.first_error = IF(v.attempts = 0, NULL, IF(v.attempts = 1 OR p.first_error IS NULL, v.last_error, p.first_error))"+
+			" WHERE p.attempts <= GREATEST(v.attempts, 1)", args...)
 	}
 }
 

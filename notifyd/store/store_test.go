@@ -440,3 +440,22 @@ func TestAnIDIsLookedForInTheOldestOutboxRowsOnly(t *testing.T) {
 		t.Errorf("the newest among 10,002: %d rows, all %v; want 0, false", n, all)
 	}
 }
+
+func TestAnAttemptThatDidNotLeaveIsTakenBackUnlessAnotherBegan(t *testing.T) {
+	s, settle := settling(t)
+	a, b := shard.At(1, 1), shard.At(1, 2)
+	for _, x := range []Settlement{
+		{Plan: &shard.Plan{Pending: []shard.PendingRow{{Pos: a, Group: 1, Attempts: 1, NextAt: 10, Err: "no ack"}, {Pos: b, Group: 1, Attempts: 2, NextAt: 20, Err: "two"}}}},
+		{Fails: []shard.PendingRow{{Pos: a, Group: 1}, {Pos: b, Group: 1}}},
+	} {
+		if err := settle(x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := s.one(t, "SELECT COUNT(*) FROM pending_00 WHERE pos = ? AND attempts = 0 AND next_at = 0 AND last_error = '' AND first_error IS NULL", int64(a)); n != 1 {
+		t.Error("the attempt stays counted")
+	}
+	if n := s.one(t, "SELECT COUNT(*) FROM pending_00 WHERE pos = ? AND attempts = 2 AND next_at = 20 AND last_error = 'two'", int64(b)); n != 1 {
+		t.Error("a later attempt is forgotten")
+	}
+}
