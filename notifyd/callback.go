@@ -32,6 +32,7 @@ const (
 type callbacks struct {
 	http  *http.Client
 	slots *semaphore.Weighted // one for each callback under way, or about to be
+	hosts callbackHosts
 	all   sync.WaitGroup
 }
 
@@ -108,11 +109,14 @@ func (c *callbacks) ask(ctx context.Context, h store.Half) (d store.Decision, as
 	return d, true, err
 }
 
+// errSilent is why a call failed whose time was over.
+var errSilent = fmt.Errorf("no answer within %s", callbackTimeout)
+
 // plainCause is why a call failed, without the URL, which stands beside it wherever it is shown.
 func plainCause(err error) error {
 	var timeout interface{ Timeout() bool }
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		return fmt.Errorf("no answer within %s", callbackTimeout)
+		return errSilent
 	}
 	var call *url.Error
 	if errors.As(err, &call) {

@@ -2,6 +2,7 @@ package notifyd
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,6 +22,8 @@ const (
 	// took, up to checkPatience, so that a store that is busy is asked for fewer.
 	checkShare    = 50
 	checkPatience = 10 * time.Second
+	// callbackAgain is when a callback is tried again for which its host had no room.
+	callbackAgain = time.Second
 )
 
 // checkPause is the time between two looks of which the first took a while.
@@ -74,7 +77,7 @@ func (o *owner) check(ctx context.Context) error {
 		}
 		for _, h := range halves {
 			if !o.producers.ask(group, o.question(h)) {
-				o.notAsked(ctx, o.no, h.Msg.ID, h.Msg.Topic, h.Msg.BornAt, "every instance of the producer group that is attached has left, or reads no checks")
+				o.notAsked(ctx, o.no, h.Msg.ID, h.Msg.Topic, o.seldomer(h.Msg.Topic, h.Msg.BornAt), "every instance of the producer group that is attached has left, or reads no checks")
 			}
 		}
 	}
@@ -88,7 +91,17 @@ func (o *owner) check(ctx context.Context) error {
 		return err
 	}
 	for _, h := range halves {
-		o.callbacks.start(ctx, func(ctx context.Context) { o.callBack(ctx, h) })
+		name := host(h.CheckURL)
+		if cause, silent := o.callbacks.hosts.enter(name); cause != "" {
+			o.callbacks.give(1)
+			wait := callbackAgain.Microseconds()
+			if silent {
+				wait = o.seldomer(h.Msg.Topic, h.Msg.BornAt)
+			}
+			o.notAsked(ctx, o.no, h.Msg.ID, h.Msg.Topic, wait, cause)
+			continue
+		}
+		o.callbacks.start(ctx, func(ctx context.Context) { o.callbacks.hosts.leave(name, o.callBack(ctx, h)) })
 	}
 	return nil
 }
@@ -102,13 +115,17 @@ func messageProto(m *message.Message) *notifyv1.Message {
 		BornAtUs: m.BornAt, DeliverAtUs: m.DeliverAt, ExpiresAtUs: m.ExpiresAt}
 }
 
-// notAsked takes a check back that was not asked. It is not counted against the budget, but the next one
-// waits the longer the older the half is: what cannot be asked costs little.
-func (s *side) notAsked(ctx context.Context, no int, half uuid.UUID, topic string, bornAt int64, cause string) {
+// seldomer is how long the next check waits of a half that cannot be asked about, microseconds: the longer the older
+// it is, so that it costs little.
+func (s *side) seldomer(topic string, bornAt int64) int64 {
+	return s.checkDelay(topic).notAsked(s.clock.now() - bornAt)
+}
+
+// notAsked takes a check back that was not asked; the next one waits for so many microseconds. It is not counted
+// against the budget.
+func (s *side) notAsked(ctx context.Context, no int, half uuid.UUID, topic string, wait int64, cause string) {
 	s.metrics.checks.WithLabelValues(topic, "no_producer").Inc()
-	now := s.clock.now()
-	next := now + s.checkDelay(topic).notAsked(now-bornAt)
-	if err := s.st.CheckNotAsked(ctx, no, half, next, cause); err != nil && ctx.Err() == nil {
+	if err := s.st.CheckNotAsked(ctx, no, half, s.clock.now()+wait, cause); err != nil && ctx.Err() == nil {
 		s.log.Warn("a check that was not asked stays counted", "store", s.st.Name, "shard", no, "half", half, "err", err)
 	}
 }
@@ -121,28 +138,30 @@ func (o *owner) checkFailed(ctx context.Context, h store.Half, cause error) {
 	}
 }
 
-// callBack asks the half's URL.
-func (o *owner) callBack(ctx context.Context, h store.Half) {
+// callBack asks the half's URL, and reports whether there was no answer in time.
+func (o *owner) callBack(ctx context.Context, h store.Half) (silent bool) {
 	decision, asked, err := o.callbacks.ask(ctx, h)
+	silent = errors.Is(err, errSilent)
 	switch {
 	case ctx.Err() != nil:
-		return
+		return silent
 	case !asked:
-		o.notAsked(ctx, o.no, h.Msg.ID, h.Msg.Topic, h.Msg.BornAt, err.Error())
+		o.notAsked(ctx, o.no, h.Msg.ID, h.Msg.Topic, o.seldomer(h.Msg.Topic, h.Msg.BornAt), err.Error())
 	case err != nil:
 		o.checkFailed(ctx, h, err)
 	}
 	if err != nil {
 		o.log.Debug("callback gave no decision", "half", h.Msg.ID, "url", h.CheckURL, "err", err)
-		return
+		return silent
 	}
 	o.metrics.checks.WithLabelValues(h.Msg.Topic, decisionLabel(decision)).Inc()
 	if decision == store.Undecided {
-		return
+		return false
 	}
 	if err := o.decided(ctx, handle{store: o.storeID, shard: o.no, id: h.Msg.ID}, h.Group, decision); err != nil {
 		o.log.Debug("decision of a callback not taken", "half", h.Msg.ID, "err", err)
 	}
+	return false
 }
 
 func decisionLabel(d store.Decision) string {

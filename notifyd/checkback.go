@@ -72,7 +72,7 @@ func (b *Broker) unasked(ctx context.Context, checks []*notifyv1.Check) {
 			continue // made here: it is a handle
 		}
 		if k := b.stores.byID(h.store); k != nil {
-			k.notAsked(ctx, h.shard, h.id, c.GetMessage().GetTopic(), c.GetMessage().GetBornAtUs(), "the instance that was to be asked has left")
+			k.notAsked(ctx, h.shard, h.id, c.GetMessage().GetTopic(), k.seldomer(c.GetMessage().GetTopic(), c.GetMessage().GetBornAtUs()), "the instance that was to be asked has left")
 		}
 	}
 }

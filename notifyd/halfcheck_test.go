@@ -296,3 +296,38 @@ func TestWhatWaitsIsCountedForMetrics(t *testing.T) {
 		}
 	}
 }
+
+func TestACallbackThatHangsLeavesSlotsToTheOthers(t *testing.T) {
+	s := newStage(t)
+	addr, _ := s.broker(func(c *notifyd.Config) {
+		quickChecks(c)
+		c.EgressNetworks = []string{"127.0.0.0/8"}
+	})
+	s.subscribe(s.client(addr), "orders", "g")
+	var asked atomic.Int64
+	released := make(chan struct{})
+	hangs := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		asked.Add(1)
+		<-released
+	}))
+	var before atomic.Int64
+	well := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		before.Store(asked.Load())
+		fmt.Fprint(w, `{"decision":"commit"}`)
+	}))
+	t.Cleanup(func() { close(released); hangs.Close(); well.Close() })
+	prepare := func(url string) {
+		req := prepareOf("orders", "x")
+		req.CheckUrl = url
+		s.prepare(raw(addr), req)
+	}
+	for range 40 {
+		prepare(hangs.URL)
+	}
+	s.until("callbacks hang", func() bool { return asked.Load() >= 12 })
+	prepare(well.URL)
+	s.until("another is asked", func() bool { return s.rows("message") == 1 })
+	if n := before.Load(); n >= 16 { // 14 when the first 12 have hung for 5 s
+		t.Errorf("it was asked behind %d callbacks to one host, want 12", n)
+	}
+}
