@@ -4,7 +4,8 @@
 //
 // The path of a message, hop by hop:
 //
-//	publish   publish.go, stream.go   a request is checked and given a place in line
+//	publish   publish.go, stream.go,  a request is checked and given a place in line;
+//	          strict.go               what is not known in it is refused
 //	route     route.go                its key chooses one of the shards owned here
 //	forward   forward.go              a broker without a shard passes it on
 //	coalesce  coalesce.go             what arrives during one commit is the next batch
@@ -31,11 +32,11 @@
 //
 // replicated.go keeps what a replicated topic promises: an answer only when a replica of the store has the message.
 //
-// unstored.go holds and pushes the messages of memory topics, which come near no shard.
+// unstored.go holds and pushes the messages of memory topics, which come near no shard; unstoredline.go is where they wait.
 //
 // Two other ways lead to the same INSERT. A half message (half.go) is prepared, then committed or
 // rolled back; one that nobody decides is asked about (check.go) over the streams of its
-// producer group (producers.go, checkback.go) or at a URL (callback.go), later each time (checkdelay.go). An outbox row is
+// producer group (producers.go, checkback.go) or at a URL (callback.go, callbackhosts.go), later each time (checkdelay.go). An outbox row is
 // what an application inserts in a transaction of its own; the owner of shard 0 relays it (relay.go).
 //
 // webhook.go keeps a pusher (webhookpush.go) for each enabled endpoint of the registry; a pusher takes

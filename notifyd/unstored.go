@@ -3,6 +3,7 @@ package notifyd
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -47,7 +48,7 @@ type unstored struct {
 	last    shard.Pos
 	held    map[shard.Pos]*heldMessage
 	bytes   int
-	waiting map[int32][]owed // by group
+	waiting map[int32]*owedHeap // by group, none of them empty
 }
 
 type heldMessage struct {
@@ -55,18 +56,11 @@ type heldMessage struct {
 	groups []int32 // that have not acknowledged
 }
 
-// owed is a delivery that waits.
-type owed struct {
-	pos     shard.Pos
-	attempt int   // the next one
-	due     int64 // microseconds; 0: it was not tried
-}
-
 func newUnstored(c *core) *unstored {
 	clock := newClock(time.Now())
 	return &unstored{core: c, clock: clock, ticks: make(chan struct{}, 1), idle: make(chan struct{}, 1),
 		origin: &origin{core: c, registry: c.declared, clock: clock, key: shardKey{store: uuid.New()}, unstored: true},
-		held:   map[shard.Pos]*heldMessage{}, waiting: map[int32][]owed{}}
+		held:   map[shard.Pos]*heldMessage{}, waiting: map[int32]*owedHeap{}}
 }
 
 // inMemory reports whether the topic's messages are never stored.
@@ -181,11 +175,12 @@ func (u *unstored) sent(fs []*flight) []*flight {
 
 // deferred implements source.
 func (u *unstored) deferred(fs []*flight) {
+	now := u.clock.now()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, f := range fs {
 		if u.owes(f.pos, f.group) {
-			u.waiting[f.group] = append(u.waiting[f.group], owed{pos: f.pos, attempt: f.attempt})
+			u.wait(f.group, owed{pos: f.pos, attempt: f.attempt, due: now})
 		}
 	}
 }
@@ -205,7 +200,7 @@ func (u *unstored) failed(f *flight, x failure) {
 	case dead != "":
 		u.drop(f.pos, f.group, dead)
 	default:
-		u.waiting[f.group] = append(u.waiting[f.group], owed{pos: f.pos, attempt: f.attempt + 1, due: next})
+		u.wait(f.group, owed{pos: f.pos, attempt: f.attempt + 1, due: next})
 	}
 }
 
@@ -246,10 +241,11 @@ func (u *unstored) extend(t token) {
 	}
 }
 
-// run offers again what is due, until ctx is done.
+// run offers again what is due, and drops what is too old or of no group, until ctx is done.
 func (u *unstored) run(ctx context.Context) {
 	t := time.NewTicker(unstoredPeriod)
 	defer t.Stop()
+	swept := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -257,56 +253,33 @@ func (u *unstored) run(ctx context.Context) {
 		case <-t.C:
 		case <-u.ticks:
 		}
-		u.mu.Lock()
-		groups := make(map[int32]int, len(u.waiting))
-		for g, w := range u.waiting {
-			groups[g] = len(w)
+		if time.Since(swept) >= unstoredSweep {
+			u.sweep()
+			swept = time.Now()
 		}
-		u.mu.Unlock()
-		for g, n := range groups {
-			u.again(g, n)
+		for _, g := range u.groups() {
+			u.again(g)
 		}
 	}
 }
 
-// again offers deliveries of a group that are due, as far as it has room, and drops those that are too old.
-func (u *unstored) again(group int32, most int) {
-	v, now := u.declared.load(), u.clock.now()
-	gone := v.GroupNames[group] == ""
-	room := 0
-	if !gone {
-		if room = u.hub.group(group).reserve(min(most, drainRows)); room == 0 {
-			return
-		}
-	}
-	var fs []*flight
+// groups are those for which something waits.
+func (u *unstored) groups() []int32 {
 	u.mu.Lock()
-	rest := u.waiting[group][:0:0]
-	for _, w := range u.waiting[group] {
-		h := u.held[w.pos]
-		switch {
-		case !u.owes(w.pos, group): // acknowledged late
-		case gone:
-			u.drop(w.pos, group, droppedGroup)
-		case h.msg.ExpiresAt != 0 && h.msg.ExpiresAt <= now, v.policy(h.msg.Topic, group).retry.expired(now, h.msg.BornAt):
-			u.drop(w.pos, group, deadExpired)
-		case len(fs) < room && w.due <= now:
-			f := u.flight(v, h.msg, group, w.pos, w.attempt)
-			f.retry = true
-			fs = append(fs, f)
-		default:
-			rest = append(rest, w)
+	defer u.mu.Unlock()
+	return slices.Collect(maps.Keys(u.waiting))
+}
+
+// owedTo is how many messages are held for a group.
+func (u *unstored) owedTo(group int32) (n int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for pos := range u.held {
+		if u.owes(pos, group) {
+			n++
 		}
 	}
-	if u.waiting[group] = rest; len(rest) == 0 {
-		delete(u.waiting, group)
-	}
-	u.mu.Unlock()
-	if !gone {
-		g := u.hub.group(group)
-		g.giveBack(room - len(fs))
-		g.offer(fs)
-	}
+	return n
 }
 
 // quiesce takes no more, waits until the groups have what is held, and says what is lost.

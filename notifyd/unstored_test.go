@@ -190,3 +190,36 @@ func TestAStoppingBrokerGivesItsMemoryAwayAndSaysWhatIsLost(t *testing.T) {
 		t.Errorf("%d delivered; the log says %s", r.count(), text)
 	}
 }
+
+// Nobody takes anything of the group; its messages are in nobody's way once they are too old.
+func TestAMemoryTopicLetsGoOfWhatExpiresWhileItsGroupIsAway(t *testing.T) {
+	s := newStage(t)
+	registry := prometheus.NewRegistry()
+	addr, _ := s.brokerWith(notifyd.Deps{Registerer: registry}, func(c *notifyd.Config) { c.UnstoredMessages = 3 })
+	s.memoryTopic(addr, "ticks", &notifyv1.Subscription{Group: "away"}, &notifyv1.Subscription{Group: "old", Delivery: &notifyv1.DeliverySettings{MaxAgeMs: 200}})
+	m, ctx := raw(addr), t.Context()
+	for range 3 {
+		p := publishOf("ticks", "", "x")
+		p.Msg.Message.TtlMs = 300
+		s.want("publish", outcome(m.Publish(ctx, p)), "")
+	}
+	if n := s.inMemory(addr, "away"); n != "3" {
+		t.Errorf("%s messages are said to be held for the group, want 3", n)
+	}
+	dropped := `# HELP notify_memory_dropped_total Deliveries of memory topics that ended without an acknowledgement.
+# TYPE notify_memory_dropped_total counter
+notify_memory_dropped_total{group="away",reason="expired",topic="ticks"} 3
+notify_memory_dropped_total{group="old",reason="expired",topic="ticks"} 3
+`
+	s.until("they are dropped", func() bool {
+		return testutil.GatherAndCompare(registry, strings.NewReader(dropped), "notify_memory_dropped_total") == nil
+	})
+	s.want("publish into the room that they have left", outcome(m.Publish(ctx, publishOf("ticks", "", "x"))), "")
+}
+
+// inMemory is how many messages a broker says it holds for a group.
+func (s *stage) inMemory(addr, group string) string {
+	_, answer := s.post(addr, "Admin/GetGroup", fmt.Sprintf(`{"name":%q}`, group))
+	g, _ := answer["group"].(map[string]any)
+	return fmt.Sprint(g["inMemory"])
+}

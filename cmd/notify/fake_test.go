@@ -183,7 +183,7 @@ func (f *fakeBroker) GetGroup(_ context.Context, r *connect.Request[notifyv1.Get
 	if r.Msg.GetName() == "missing" {
 		return nil, detailed(connect.CodeNotFound, &notifyv1.ErrorDetail{Reason: client.ReasonUnknownGroup, Message: "no such group"})
 	}
-	return connect.NewResponse(&notifyv1.GetGroupResponse{Group: &notifyv1.Group{Name: r.Msg.GetName(), Instances: []*notifyv1.Instance{{Name: "i", Peer: "p", Credit: 5}}}}), nil
+	return connect.NewResponse(&notifyv1.GetGroupResponse{Group: &notifyv1.Group{Name: r.Msg.GetName(), InMemory: 4, Instances: []*notifyv1.Instance{{Name: "i", Peer: "p", Credit: 5}}}}), nil
 }
 
 func (f *fakeBroker) AddSubscription(_ context.Context, r *connect.Request[notifyv1.AddSubscriptionRequest]) (*connect.Response[notifyv1.AddSubscriptionResponse], error) {

@@ -24,6 +24,7 @@ type groupJSON struct {
 	InFlight         uint64         `json:"in_flight"`
 	Pending          uint64         `json:"pending"`
 	PendingTruncated bool           `json:"pending_truncated"`
+	InMemory         uint64         `json:"in_memory"`
 	Down             bool           `json:"down"`
 	CreatedAt        *time.Time     `json:"created_at,omitempty"`
 }
@@ -38,7 +39,7 @@ type instanceJSON struct {
 func groupItem(g *notifyv1.Group) groupJSON {
 	item := groupJSON{
 		Name: g.GetName(), Topics: g.GetTopics(), Instances: []instanceJSON{}, InFlight: g.GetInFlight(),
-		Pending: g.GetPending(), PendingTruncated: g.GetPendingTruncated(), Down: g.GetDown(), CreatedAt: timeOrNil(g.GetCreatedAtUs()),
+		Pending: g.GetPending(), PendingTruncated: g.GetPendingTruncated(), InMemory: g.GetInMemory(), Down: g.GetDown(), CreatedAt: timeOrNil(g.GetCreatedAtUs()),
 	}
 	if item.Topics == nil {
 		item.Topics = []string{}
@@ -103,7 +104,7 @@ func (a *app) groupShow() *cobra.Command {
 			item := groupItem(r.Msg.GetGroup())
 			pairs := []string{
 				"group", item.Name, "state", item.state(), "topics", strings.Join(item.Topics, ","), "in flight", strconv.FormatUint(item.InFlight, 10),
-				"pending", item.pending(), "created", micros(r.Msg.GetGroup().GetCreatedAtUs()),
+				"pending", item.pending(), "in memory", strconv.FormatUint(item.InMemory, 10), "created", micros(r.Msg.GetGroup().GetCreatedAtUs()),
 			}
 			for _, i := range item.Instances {
 				pairs = append(pairs, "instance", fmt.Sprintf("%s at %s, %d of %d in flight", i.Name, i.Peer, i.InFlight, i.Credit))

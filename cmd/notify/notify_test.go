@@ -26,7 +26,7 @@ func TestListsAreTabSeparatedAwayFromATerminalAndWholeInJSON(t *testing.T) {
 	b.notify(t, "", "group", "ls").want(t, 0, "g\ta,b\t0\t3\t10000+\n")
 	b.notify(t, "", "sub", "ls").want(t, 0, "g\tt\tcluster\t-\t\n")
 	b.notify(t, "", "topic", "show", "t").want(t, 0, "topic\tt\nmirrored\ttrue\ndurability\tdurable\ncreated\t-\ngroup\tg\n")
-	b.notify(t, "", "group", "show", "g").want(t, 0, "group\tg\nstate\tserved\ntopics\t\nin flight\t0\npending\t0\ncreated\t-\ninstance\ti at p, 0 of 5 in flight\n")
+	b.notify(t, "", "group", "show", "g").want(t, 0, "group\tg\nstate\tserved\ntopics\t\nin flight\t0\npending\t0\nin memory\t4\ncreated\t-\ninstance\ti at p, 0 of 5 in flight\n")
 	b.notify(t, "", "topic", "create", "t", "--no-mirror", "--durability", "replicated").want(t, 0, "topic\tt\nmirrored\tfalse\ndurability\treplicated\n")
 	b.notify(t, "", "sub", "add", "--group", "g", "--topic", "t").want(t, 0, "group\tg\ntopic\tt\nmode\tcluster\nversion\t1\ngroup created\ttrue\n")
 }

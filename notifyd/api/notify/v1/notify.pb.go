@@ -3043,7 +3043,9 @@ type Group struct {
 	CreatedAtUs      int64 `protobuf:"varint,7,opt,name=created_at_us,json=createdAtUs,proto3" json:"created_at_us,omitempty"`
 	// True while the answering broker takes the group for down: nearly every attempt failed. Its
 	// messages wait without attempts, and one probe every 1 to 30 s tells when it is back.
-	Down          bool `protobuf:"varint,8,opt,name=down,proto3" json:"down,omitempty"`
+	Down bool `protobuf:"varint,8,opt,name=down,proto3" json:"down,omitempty"`
+	// Messages of memory topics that the answering broker holds for the group, in flight or waiting; not in lists.
+	InMemory      uint64 `protobuf:"varint,9,opt,name=in_memory,json=inMemory,proto3" json:"in_memory,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3132,6 +3134,13 @@ func (x *Group) GetDown() bool {
 		return x.Down
 	}
 	return false
+}
+
+func (x *Group) GetInMemory() uint64 {
+	if x != nil {
+		return x.InMemory
+	}
+	return 0
 }
 
 type Instance struct {
@@ -6904,7 +6913,7 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x05limit\x18\x04 \x01(\rR\x05limit\"n\n" +
 	"\x19ListSubscriptionsResponse\x12=\n" +
 	"\rsubscriptions\x18\x01 \x03(\v2\x17.notify.v1.SubscriptionR\rsubscriptions\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\tR\x04next\"\x82\x02\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\"\x9f\x02\n" +
 	"\x05Group\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06topics\x18\x02 \x03(\tR\x06topics\x121\n" +
@@ -6913,7 +6922,8 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\apending\x18\x05 \x01(\x04R\apending\x12+\n" +
 	"\x11pending_truncated\x18\x06 \x01(\bR\x10pendingTruncated\x12\"\n" +
 	"\rcreated_at_us\x18\a \x01(\x03R\vcreatedAtUs\x12\x12\n" +
-	"\x04down\x18\b \x01(\bR\x04down\"g\n" +
+	"\x04down\x18\b \x01(\bR\x04down\x12\x1b\n" +
+	"\tin_memory\x18\t \x01(\x04R\binMemory\"g\n" +
 	"\bInstance\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x16\n" +
