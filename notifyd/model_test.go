@@ -2,7 +2,6 @@ package notifyd_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -25,10 +24,11 @@ import (
 )
 
 // The model runs real brokers on one real store through a random schedule: publishes, delayed ones,
-// halves, acknowledgements, failures, rejections and silence, redrives, groups that come and go; and beside
-// it brokers that die without grace, that stop, that freeze until others have their shards and then go
-// on with what they had begun, and connections that are cut wherever they are. At the end every message
-// that was acknowledged was acknowledged by every group in force, or was its dead letter, and nothing is left of it.
+// halves, outbox rows, acknowledgements, failures, rejections, silence and extensions, redrives and purges, groups that come
+// and go, one with a filter and one that is broadcast to; and beside it brokers that die without grace, that stop, that freeze
+// until others have their shards and then go on with what they had begun, and connections that are cut wherever they are. At the
+// end every message that was acknowledged was acknowledged by every group in force, or was its dead letter, and nothing is left
+// of it. What was rolled back, or is not wanted by a filter, is never delivered; what is broadcast leaves no row.
 
 const (
 	// modelRounds is how many schedules there are, modelAtOnce how many run side by side.
@@ -39,6 +39,8 @@ const (
 	// modelLease is the brokers' lease time, modelFreeze how long one freezes.
 	modelLease  = time.Second
 	modelFreeze = 1700 * time.Millisecond
+	// modelAckWait is the brokers' ack wait.
+	modelAckWait = 300 * time.Millisecond
 )
 
 // modelSeeds are those of the schedules to run: NOTIFY_SEED is one, NOTIFY_SOAK as many times more.
@@ -88,8 +90,10 @@ type model struct {
 	final  bool                       // every handler acknowledges
 	groups map[string]bool            // in force
 	owed   map[string]map[string]bool // id: groups
-	done   map[modelDelivery]bool     // acknowledged
+	done   map[modelDelivery]bool     // acknowledged, or perhaps purged
+	never  map[string]bool            // ids of what was rolled back
 	tries  map[modelDelivery]int
+	reject []modelDelivery // rejected
 	log    []string
 }
 
@@ -104,7 +108,7 @@ type modelBroker struct {
 
 func newModel(t *testing.T, seed uint64) *model {
 	m := &model{stage: newStage(t), r: rand.New(rand.NewPCG(seed, 0)), seed: seed, began: time.Now(),
-		groups: map[string]bool{}, owed: map[string]map[string]bool{}, done: map[modelDelivery]bool{}, tries: map[modelDelivery]int{}}
+		groups: map[string]bool{}, owed: map[string]map[string]bool{}, done: map[modelDelivery]bool{}, never: map[string]bool{}, tries: map[modelDelivery]int{}}
 	cfg, err := mysql.ParseDSN(m.dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +147,7 @@ func (m *model) start(b *modelBroker) {
 	cfg.Net, cfg.Addr = "tcp", b.back.addr
 	broker, err := notifyd.New(notifyd.Config{ID: b.name, Listen: "127.0.0.1:0", Advertise: b.front.addr,
 		Stores: map[string]notifyd.StoreConfig{"a": {DSN: cfg.FormatDSN()}}, LeaseTime: notifyd.Duration(modelLease),
-		AckWait: notifyd.Duration(300 * time.Millisecond), RetryMin: notifyd.Duration(100 * time.Millisecond), RetryMax: notifyd.Duration(400 * time.Millisecond),
+		AckWait: notifyd.Duration(modelAckWait), RetryMin: notifyd.Duration(100 * time.Millisecond), RetryMax: notifyd.Duration(400 * time.Millisecond),
 		MaxAttempts: 5, RedriveRate: 1000}, notifyd.Deps{})
 	if err != nil {
 		m.t.Fatal(err)
@@ -185,14 +189,18 @@ func (m *model) admin(what string, f func(context.Context, notifyv1connect.Admin
 	})
 }
 
-func (m *model) addGroup(name string) {
+func (m *model) addGroup(sub *notifyv1.Subscription) {
+	name := sub.Group
+	sub.Topic = "t"
 	m.admin("group "+name, func(ctx context.Context, a notifyv1connect.AdminClient) error {
-		_, err := a.AddSubscription(ctx, connect.NewRequest(&notifyv1.AddSubscriptionRequest{Subscription: &notifyv1.Subscription{Group: name, Topic: "t"}}))
+		_, err := a.AddSubscription(ctx, connect.NewRequest(&notifyv1.AddSubscriptionRequest{Subscription: sub}))
 		return err
 	})
-	m.mu.Lock()
-	m.groups[name] = true
-	m.mu.Unlock()
+	if sub.Mode != notifyv1.Mode_MODE_BROADCAST { // which is owed nothing
+		m.mu.Lock()
+		m.groups[name] = true
+		m.mu.Unlock()
+	}
 	m.note("group %s is in force", name)
 	for i := range 2 {
 		m.attachModel(name, i)
@@ -219,7 +227,7 @@ func (m *model) dropGroup(name string) {
 // attachModel runs an instance of a group, until the group is dropped.
 func (m *model) attachModel(group string, number int) {
 	con, err := m.client.NewConsumer(client.ConsumerConfig{Group: group, Instance: fmt.Sprint(group, number), Refresh: 100 * time.Millisecond, Drain: time.Millisecond,
-		Handler: func(_ context.Context, d client.Delivery) error { return m.handle(modelDelivery{d.ID, group}) }})
+		Handler: func(_ context.Context, d client.Delivery) error { return m.handle(modelDelivery{d.ID, group}, d) }})
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -229,33 +237,13 @@ func (m *model) attachModel(group string, number int) {
 	m.t.Cleanup(func() { cancel(); <-ended })
 }
 
-// handle decides by the seed what becomes of an attempt.
-func (m *model) handle(d modelDelivery) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.tries[d]++
-	r := rand.New(rand.NewPCG(m.seed, uint64(m.tries[d])<<32|uint64(len(m.tries))))
-	switch n := r.IntN(20); {
-	case m.final || n < 12:
-		m.done[d] = true
-		return nil
-	case n < 15:
-		return errors.New("later")
-	case n < 16:
-		return client.RetryAfter(time.Duration(1+r.IntN(300))*time.Millisecond, errors.New("busy"))
-	case n < 18:
-		return client.Reject(errors.New("never"))
-	}
-	return client.ErrUnsettled
-}
-
-// stored notes an acknowledged message, with the groups that were in force before it was sent and are still.
-func (m *model) stored(id string, before map[string]bool) {
+// stored notes an acknowledged message, with the groups that were in force before it was sent, are still, and want it.
+func (m *model) stored(id, kind string, before map[string]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	owed := map[string]bool{}
 	for g := range before {
-		if m.groups[g] {
+		if m.groups[g] && modelWants(g, kind) {
 			owed[g] = true
 		}
 	}
@@ -274,49 +262,6 @@ func (m *model) send(f func(ctx context.Context)) {
 		ctx, cancel := context.WithTimeout(m.t.Context(), 20*time.Second)
 		defer cancel()
 		f(ctx)
-	})
-}
-
-func (m *model) publish(n int, key string, delay time.Duration) {
-	before := m.inForce()
-	for range n {
-		m.send(func(ctx context.Context) {
-			p, err := m.client.Publish(ctx, client.Message{Topic: "t", Key: key, Delay: delay}, client.PublishOptions{})
-			if err == nil {
-				m.stored(p.ID, before)
-			}
-		})
-	}
-}
-
-// half prepares one and decides it, or leaves it to the end.
-func (m *model) half(choice int) {
-	before := m.inForce()
-	at := m.brokers[m.r.IntN(len(m.brokers))].front.addr
-	m.send(func(ctx context.Context) {
-		c := raw(at)
-		h, err := c.Prepare(ctx, connect.NewRequest(&notifyv1.PrepareRequest{ProducerGroup: "shop", Message: &notifyv1.Message{Topic: "t"}}))
-		if err != nil {
-			return
-		}
-		d := connect.NewRequest(&notifyv1.DecideRequest{Handle: h.Msg.Handle, ProducerGroup: "shop"})
-		switch choice {
-		case 0:
-			if _, err := c.Commit(ctx, d); err == nil {
-				m.stored(h.Msg.Id, before)
-			}
-		case 1:
-			c.Rollback(ctx, d) // whether it was heard shows at the end
-		}
-	})
-}
-
-func (m *model) redrive() {
-	m.send(func(ctx context.Context) {
-		m.client.Admin(ctx, func(a notifyv1connect.AdminClient) error {
-			_, err := a.RedriveDeadLetters(ctx, connect.NewRequest(&notifyv1.ChangeDeadLettersRequest{All: true}))
-			return err // it is done again at the end
-		})
 	})
 }
 
@@ -360,8 +305,10 @@ func (m *model) play() {
 		_, err := a.CreateTopic(ctx, connect.NewRequest(&notifyv1.CreateTopicRequest{Topic: &notifyv1.Topic{Name: "t"}}))
 		return err
 	})
-	m.addGroup("a")
-	m.addGroup("b")
+	m.addGroup(&notifyv1.Subscription{Group: "a"})
+	m.addGroup(&notifyv1.Subscription{Group: "b"})
+	m.addGroup(&notifyv1.Subscription{Group: "chooses", Filter: `headers.kind == "x"`})
+	m.addGroup(&notifyv1.Subscription{Group: "all", Mode: notifyv1.Mode_MODE_BROADCAST})
 	var faults sync.WaitGroup
 	over := time.Now().Add(modelTime)
 	r := rand.New(rand.NewPCG(m.r.Uint64(), 1)) // of the traffic: faults take the other, each by its own goroutine
@@ -375,7 +322,7 @@ func (m *model) play() {
 	for time.Now().Before(over) {
 		m.traffic(r)
 		if !addAt.IsZero() && time.Now().After(addAt) {
-			m.addGroup("c")
+			m.addGroup(&notifyv1.Subscription{Group: "c"})
 			addAt = time.Time{}
 		}
 		if !dropAt.IsZero() && time.Now().After(dropAt) {
@@ -387,21 +334,6 @@ func (m *model) play() {
 	faults.Wait()
 	m.all.Wait()
 	m.rest()
-}
-
-func (m *model) traffic(r *rand.Rand) {
-	switch n := r.IntN(20); {
-	case n < 10:
-		m.publish(1+r.IntN(4), "", 0)
-	case n < 14:
-		m.publish(1, fmt.Sprint("k", r.IntN(5)), 0)
-	case n < 16:
-		m.publish(1, "", time.Duration(100+r.IntN(2000))*time.Millisecond)
-	case n < 19:
-		m.half(r.IntN(3))
-	default:
-		m.redrive()
-	}
 }
 
 // rest decides the halves that are left, redrives every dead letter, and waits until nothing is left.
@@ -420,7 +352,7 @@ func (m *model) rest() {
 				return err
 			})
 		}
-		return m.rows("message")+m.rows("pending")+m.rows("dead_letter")+m.rows("half") == 0
+		return m.rows("message")+m.rows("pending")+m.rows("dead_letter")+m.rows("half")+m.count("SELECT COUNT(*) FROM outbox") == 0
 	})
 	m.mu.Lock()
 	defer m.mu.Unlock()
