@@ -109,6 +109,24 @@ func (i *ServerInfo) readPosition(ctx context.Context, conn *sql.Conn) (err erro
 	return err
 }
 
+// Executed reads the position behind all that a server has logged, over the caller's
+// connection. On MariaDB it can run ahead of what a reader sees, and on MySQL be behind it.
+func Executed(ctx context.Context, conn *sql.Conn, f Flavor) (Position, error) {
+	variable := "@@global.gtid_executed"
+	if f == MariaDB {
+		variable = "@@global.gtid_binlog_pos"
+	}
+	var text string
+	if err := conn.QueryRowContext(ctx, "SELECT "+variable).Scan(&text); err != nil {
+		return Position{}, fmt.Errorf("server's position: %w", err)
+	}
+	set, err := parseSet(f, text)
+	if err != nil {
+		return Position{}, fmt.Errorf("server's position: %w", err)
+	}
+	return set.position(), nil
+}
+
 func readSettings(ctx context.Context, conn *sql.Conn) (map[string]string, error) {
 	rows, err := conn.QueryContext(ctx, settings)
 	if err != nil {

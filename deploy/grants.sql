@@ -30,3 +30,9 @@ CREATE USER 'notify_app'@'10.%' IDENTIFIED BY 'CHANGE-ME-app-1';
 -- so these two come after it.
 GRANT SELECT ON notify.store TO 'notify_mirror'@'10.%';
 GRANT INSERT ON notify.outbox TO 'notify_app'@'10.%';
+
+-- Optional, only while canald backfills a store that was used before it was mirrored, or copies
+-- behind a gap what the tables still hold: it reads the messages, and locks the epoch rows for
+-- some milliseconds.
+-- GRANT SELECT ON notify.* TO 'notify_mirror'@'10.%';
+-- GRANT UPDATE ON notify.epoch TO 'notify_mirror'@'10.%';

@@ -22,6 +22,8 @@ type Change struct {
 	// Topic, as producers name it, is to have so many Partitions.
 	Topic      string `json:"topic,omitempty"`
 	Partitions int32  `json:"partitions,omitempty"`
+	// All makes CopyTables copy what was copied before, too.
+	All bool `json:"all,omitempty"`
 	// DryRun only tells what would be skipped and repeated.
 	DryRun bool `json:"dry_run,omitempty"`
 }
@@ -39,6 +41,9 @@ const (
 	ResetCheckpoint What = "reset"
 	// Grow has a topic's keys shared out over more partitions from now on.
 	Grow What = "grow"
+	// CopyTables copies what the store's tables hold behind the last messages copied, and
+	// goes on with the binlog from there: a backfill.
+	CopyTables What = "backfill"
 )
 
 // An Outcome is what a Change does, or would do.
@@ -51,7 +56,10 @@ type Outcome struct {
 	// From and To are the positions before and after.
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Skipped are the transactions that are never copied, Repeated those that are copied
+	// Tables says which messages are copied from the store's tables.
+	Tables string `json:"tables,omitempty"`
+	// Skipped are the transactions that are never read, so that of their messages only those
+	// in the tables are copied, if any are copied from there; Repeated those that are copied
 	// again, with other notify-source and notify-seq and the same notify-id.
 	Skipped  string `json:"skipped,omitempty"`
 	Repeated string `json:"repeated,omitempty"`
@@ -142,12 +150,24 @@ func (c *Copier) dryRun(ctx context.Context, what Change, reason Reason) (Outcom
 	if err != nil {
 		return Outcome{}, fmt.Errorf("%w: %w", ErrChange, err)
 	}
-	_, out, err := plan(at, info, what, reason)
-	out.Store = c.name
+	_, out, err := c.plan(ctx, at, info, what, reason)
 	if err != nil {
 		return out, fmt.Errorf("%w: %w", ErrChange, err)
 	}
 	return out, nil
+}
+
+// plan is plan of this store, for an account that may do it.
+func (c *Copier) plan(ctx context.Context, at checkpoint, info storeInfo, what Change, reason Reason) (checkpoint, Outcome, error) {
+	if what.What == CopyTables && c.compareLast(ctx, at) != nil {
+		what.All = true // the server may have given the same pos again
+	}
+	next, out, err := plan(at, info, what, reason)
+	out.Store = c.name
+	if err == nil && next.Backfill.Wanted {
+		err = c.mayBackfill(ctx, info.shards)
+	}
+	return next, out, err
 }
 
 // propose leaves a change for the next run, and ends the one that goes on.
@@ -224,8 +244,7 @@ func (c *Copier) change(ctx context.Context, s *start) {
 		c.changeTopic(ctx, s, p)
 		return
 	}
-	next, out, err := plan(s.at, s.info, p.Change, p.reason)
-	out.Store = c.name
+	next, out, err := c.plan(ctx, s.at, s.info, p.Change, p.reason)
 	if p.out = out; err != nil {
 		p.finish(err)
 		return // as if nobody had asked
@@ -235,6 +254,10 @@ func (c *Copier) change(ctx context.Context, s *start) {
 
 // plan is the checkpoint that a change makes of another; reason is why the mirror has halted.
 func plan(at checkpoint, info storeInfo, what Change, reason Reason) (checkpoint, Outcome, error) {
+	next := checkpoint{
+		Store: info.id, Generation: at.Generation + 1, Flavor: string(info.flavor),
+		Shards: slices.Repeat([]int64{anyPos}, info.shards), Server: string(info.server),
+	}
 	out := Outcome{What: what.What, From: at.GTIDs, Generation: at.Generation + 1, Seq: at.Seq}
 	to := canal.Position{Flavor: info.flavor, GTIDs: what.Position}
 	var err error
@@ -248,11 +271,22 @@ func plan(at checkpoint, info storeInfo, what Change, reason Reason) (checkpoint
 		err = info.covers(to)
 	case ResetCheckpoint:
 		to, err = info.goOn(canal.Position{Flavor: info.flavor, GTIDs: info.installed})
+	case CopyTables:
+		to = info.position // until the snapshot gives the real one
+		next.Backfill.Wanted = true
+		out.Tables = "all that the store holds"
+		if !what.All && at.leads(info, reason) {
+			next.Shards = at.Shards
+			out.Tables += " above the last ones copied"
+		}
 	default:
 		err = fmt.Errorf("unknown change %q", what.What)
 	}
 	if err != nil {
 		return at, out, err
+	}
+	if at.Backfill.pending() && what.What != CopyTables {
+		out.Tables = "the backfill under way is given up: " + at.Backfill.progress().String()
 	}
 	out.To = to.GTIDs
 	if out.Skipped, err = to.Minus(at.position()); err != nil {
@@ -261,10 +295,21 @@ func plan(at checkpoint, info storeInfo, what Change, reason Reason) (checkpoint
 	if out.Repeated, err = at.position().Minus(to); err != nil {
 		return at, out, err
 	}
-	return checkpoint{
-		Store: info.id, Generation: at.Generation + 1, Flavor: string(info.flavor), GTIDs: to.GTIDs,
-		Shards: slices.Repeat([]int64{anyPos}, info.shards), Server: string(info.server),
-	}, out, nil
+	next.GTIDs = to.GTIDs
+	return next, out, nil
+}
+
+// leads tells that what a server's tables hold up to the checkpoint's pos is in the mirror:
+// not so where another server, or an older copy of this one, may have given those again.
+func (c *checkpoint) leads(info storeInfo, reason Reason) bool {
+	if err := info.covers(c.position()); err != nil && !errors.Is(err, canal.ErrPurged) {
+		return false
+	}
+	switch reason {
+	case "", ReasonPurged, ReasonFileGone, ReasonRow, ReasonUnknownEvent:
+		return c.Store == info.id && c.Server == string(info.server) && len(c.Shards) == info.shards
+	}
+	return false
 }
 
 // behindGap is where the mirror can go on after it has halted.

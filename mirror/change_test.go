@@ -230,3 +230,57 @@ func TestAPositionThatTheServerDoesNotHaveIsRefused(t *testing.T) {
 		t.Errorf("status %+v", s)
 	}
 }
+
+// What purged binlog held is copied from the tables, as far as it is still there: behind the
+// last message copied, once each, and the binlog goes on from there. An operator asks for it.
+func TestAGapIsFilledFromTheTables(t *testing.T) {
+	b := newStoreBench(t, dbtest.Private(t, embedded.Config{}))
+	b.config.SpoolDir = t.TempDir()
+	b.insert(0, 5, "trades", short)
+	b.copiedReal()
+	b.insert(0, 10, "trades", short)
+	b.purge()
+	b.insert(0, 7, "trades", short)
+	b.sql(fmt.Sprintf("DELETE FROM message_00 WHERE pos IN (%d, %d)", b.next[0]-1, b.next[0]-10)) // delivered
+	c := b.realCopier()
+	stop := b.runAgain(c)
+	b.awaitHalted(c, ReasonPurged)
+	if s := c.Status(); !strings.Contains(s.Repair, "notify mirror backfill --store a") {
+		t.Errorf("repair %q", s.Repair)
+	}
+	for _, dry := range []bool{true, false} {
+		b.refused(c, Change{What: CopyTables, DryRun: dry}, "GRANT UPDATE ON")
+		b.awaitHalted(c, ReasonPurged)
+	}
+	b.grantBackfill()
+	look := b.changed(c, Change{What: CopyTables, DryRun: true})
+	if look.Tables != "all that the store holds above the last ones copied" || look.Skipped == "" || look.Generation != 2 {
+		t.Errorf("dry run %+v", look)
+	}
+	b.changed(c, Change{What: CopyTables})
+	copied := func(generation, seq uint64) {
+		t.Helper()
+		eventually(t, func() error {
+			if s := c.Status(); s.Generation != generation || s.Seq != seq || c.Ready() != nil {
+				return fmt.Errorf("status %+v", s)
+			}
+			return nil
+		})
+	}
+	copied(2, 15)
+	b.insert(0, 3, "trades", short)
+	copied(2, 18)
+	b.changed(c, Change{What: CopyTables, All: true})
+	copied(3, 23)
+	stop()
+	got := map[uint64][]int{}
+	all := b.oracle()
+	slices.SortFunc(all, func(a, b seen) int { return int(a.Seq) - int(b.Seq) })
+	for _, m := range all {
+		got[m.Source.Generation] = append(got[m.Source.Generation], slices.Index(b.ids, m.ID))
+	}
+	want := "map[1:[0 1 2 3 4] 2:[5 6 7 8 9 10 11 13 14 15 16 17 18 19 20 22 23 24] 3:[0 1 2 3 4 5 6 7 8 9 10 11 13 14 15 16 17 18 19 20 22 23 24]]"
+	if fmt.Sprint(got) != want {
+		t.Errorf("messages by generation %v, want %s", got, want)
+	}
+}

@@ -41,8 +41,11 @@ type checkpoint struct {
 	// copied; empty when there is none.
 	OpenGTID   string `json:"open_gtid,omitempty"`
 	OpenCopied uint64 `json:"open_copied,omitempty"`
-	// Shards is the last pos of each shard, 0 for none, -1 where nothing is known of it.
+	// Shards is the last pos of each shard, 0 for none. A negative one, -1 - P, says only that
+	// the next is above P: -1 where nothing is known.
 	Shards []int64 `json:"shards"`
+	// Backfill is what is copied from the tables before the binlog is read on.
+	Backfill backfill `json:"backfill,omitzero"`
 	// Server is the identity of the server copied from.
 	Server string `json:"server"`
 	// Last describes the last transaction with messages.
@@ -164,6 +167,8 @@ func (c *checkpoint) check() error {
 		return errors.New("no shards")
 	case (c.OpenGTID == "") != (c.OpenCopied == 0):
 		return errors.New("half an open transaction")
+	case c.Backfill.Until != nil && len(c.Backfill.Until) != len(c.Shards):
+		return errors.New("a backfill of other shards")
 	}
 	return nil
 }

@@ -54,10 +54,10 @@ type Config struct {
 	Linger time.Duration `yaml:"linger"`
 	// Memory bounds the bytes of messages read but not yet in Kafka. Default 32 MiB.
 	Memory Bytes `yaml:"memory"`
-	// SpoolDir keeps transactions above 16 MiB while they are read. Default: the
-	// system's directory for temporary files.
+	// SpoolDir keeps transactions above 16 MiB while they are read, and the messages of a
+	// backfill until they are in Kafka. Default: the system's directory for temporary files.
 	SpoolDir string `yaml:"spool_dir"`
-	// SpoolBytes bounds that file. Default 16 GiB.
+	// SpoolBytes bounds each of the two files. Default 16 GiB.
 	SpoolBytes Bytes `yaml:"spool_bytes"`
 	// ServerID is the replication id by which canald reads the binlog; each reader of a
 	// server needs its own. With several stores it is the first's by name, and the next

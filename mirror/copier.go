@@ -38,6 +38,8 @@ type Copier struct {
 	board   board
 	stuck   stuck
 	session time.Duration
+	// used tells that binlog from the installation on turned out to be purged.
+	used bool
 
 	changing  sync.Mutex
 	proposed  *change                 // for the next run
@@ -49,6 +51,8 @@ type Copier struct {
 	openSource  func(canal.Position) source
 	openProbe   func(canal.Position) source
 	startBefore func(context.Context, time.Time) (canal.Position, error)
+	mayBackfill func(ctx context.Context, shards int) error
+	openView    func(ctx context.Context, info storeInfo, locked bool) (snapshot, error)
 	probeLimit  time.Duration
 	survey      func(context.Context) (canal.Survey, error)
 	surveyEvery time.Duration
@@ -90,6 +94,10 @@ func New(config Config, store string, deps Deps) (*Copier, error) {
 	c.openSource = func(at canal.Position) source { return tailed{tailer, at} }
 	c.openProbe = func(at canal.Position) source { return probing(tail, at) }
 	c.startBefore = func(ctx context.Context, t time.Time) (canal.Position, error) { return canal.StartBefore(ctx, tail, t) }
+	c.mayBackfill = func(ctx context.Context, shards int) error { return mayBackfill(ctx, c.dsn, shards) }
+	c.openView = func(ctx context.Context, info storeInfo, locked bool) (snapshot, error) {
+		return openView(ctx, c.dsn, info, locked)
+	}
 	c.survey = func(ctx context.Context) (canal.Survey, error) { return canal.Look(ctx, tail) }
 	c.connected = func() bool { return tailer.Stats().Connected }
 	return c, nil
@@ -129,7 +137,9 @@ func (c *Copier) Run(ctx context.Context) error {
 		var h *Halt
 		if errors.As(err, &h) {
 			h.Store = c.name
-			h.Repair = strings.ReplaceAll(h.Repair, resumeCommand, resumeCommand+" --store "+c.name)
+			for _, command := range []string{resumeCommand, backfillCommand, resetCommand} {
+				h.Repair = strings.ReplaceAll(h.Repair, command, command+" --store "+c.name)
+			}
 			c.adopt().finish(h)
 			c.board.halts(h, time.Now())
 			c.metrics.setHalted(h.Reason)
@@ -203,14 +213,19 @@ func (c *Copier) run(ctx context.Context, m *member) (copied bool, err error) {
 // copy runs reader and writer until one fails. A fault of the reader is returned once all
 // that was read before it is in Kafka.
 func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
-	src := c.openSource(s.at.position())
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	chunks := make(chan *chunk, 256)
 	memory, pool := semaphore.NewWeighted(int64(c.config.Memory)), new(chunkPool)
 	began := false
+	var sp *spool
 	w := c.newWriter(s, memory, pool, func(at checkpoint) {
 		began = true
+		if sp != nil && !at.Backfill.pending() {
+			sp.close()
+			sp.remove()
+			sp = nil
+		}
 		if c.stuck.past(at) {
 			copied = true
 			c.copies(at)
@@ -227,17 +242,27 @@ func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
 		return copied, c.writeFault(ctx, s, err)
 	}
 	s.change.finish(nil)
+	if sp, err = c.backfill(ctx, s, w); err != nil {
+		c.metrics.errors.WithLabelValues("start").Inc()
+		return copied, err
+	}
+	defer sp.close()
+	src := c.openSource(s.at.position())
 	r := c.newReader(s, memory, pool, chunks)
 	c.metrics.active.Set(1)
 	defer c.metrics.active.Set(0)
 	defer c.metrics.buffered.Set(0) // what a fault left behind is dropped
 	read := make(chan error, 1)
-	go func() { read <- r.run(ctx, src) }()
+	go func(sp *spool) { read <- r.run(ctx, sp, src) }(sp)
 	writeErr := w.run(ctx, chunks)
 	cancel()
 	readErr := <-read
 	if writeErr == nil {
 		c.metrics.errors.WithLabelValues("read").Inc()
+		if s.first && errors.Is(readErr, canal.ErrPurged) { // a server that does not say so beforehand
+			c.used = true
+			return copied, readErr
+		}
 		return copied, c.refusal(s.sourceError(readErr))
 	}
 	return copied, c.writeFault(ctx, s, writeErr)
@@ -275,6 +300,7 @@ func (c *Copier) newWriter(s *start, memory *semaphore.Weighted, pool *chunkPool
 		memory: memory, pool: pool, lag: &c.lag, metrics: c.metrics,
 		saved: func(at checkpoint, now time.Time) {
 			c.board.saved(at, now)
+			c.metrics.remaining.Set(float64(at.Backfill.Messages - at.Backfill.Copied))
 			wrote(at)
 		},
 	}

@@ -1,6 +1,6 @@
 // Package mirror copies a store's committed messages from its binlog into Kafka, exactly
 // once and in commit order. It reads the binlog through package canal and never the
-// tables; only at start it asks the store for its name. Several stores have a [Copier] each,
+// tables, but for a backfill; at start it asks the store for its name. Several stores have a [Copier] each,
 // with its own reader, transactional id and checkpoint; they may feed the same topics.
 //
 //	binlog -> canal.Tailer -> reader ----- chunks -----> writer -> Kafka transactions
@@ -31,6 +31,18 @@
 // encodes; the writer collects a transaction, sends and commits it. While it does, the reader goes on, within
 // Config.Memory. When the reader meets a fault, what it read before is still written.
 //
+// # Backfill
+//
+// What the binlog no longer has, and the tables still hold, is copied from there: at the first
+// start on a store that was used before, and when an operator asks for it behind a gap.
+//
+//	lock all epoch rows -> position, snapshot -> unlock -> spool -> records -> binlog from the position
+//
+// Nobody can insert a message while its shard's epoch row is locked, so the snapshot has what
+// is before the position, and the binlog behind it the rest. The checkpoint holds the position,
+// the snapshot's highest pos of each shard, and the last pos copied; whoever takes over goes
+// on with the spool, or with a new snapshot of what is between the last two.
+//
 // # Files
 //
 //	config.go      configuration and its checks
@@ -45,6 +57,9 @@
 //	change.go      what an operator wants of the checkpoint
 //	grow.go        more partitions of a topic
 //	alone.go       both where no canald runs
+//	backfill.go    what is copied from the tables
+//	snapshot.go    a view of the tables, and its position
+//	spool.go       a file with the snapshot's messages   (layout on top)
 //	store.go       all that is known of the store's schema
 //	tailer.go      canal's Tailer as a source
 //	source.go      what the reader reads
@@ -86,6 +101,15 @@
 //     a client may put them into one batch, and the limit is of the batch. A record over its
 //     topic's limit is found before it is sent; inside a transaction it would abort all of
 //     it, again and again.
+//   - On MySQL a commit frees its locks a moment before it is in gtid_executed, so the binlog may
+//     bring again what the snapshot has. Within a shard pos grows with each commit: what is not
+//     above the snapshot's highest pos is left out, and counted as skipped.
+//   - Behind a backfill the pos check allows one gap in each shard: messages between its highest
+//     pos and the next may have been delivered and deleted before.
+//   - A store whose binlog is still whole from its installation on needs no backfill: the binlog
+//     has also what was delivered and deleted.
+//   - A backfill's record has the time of the message's birth, since nobody knows that of its
+//     commit any more.
 //   - While an obstacle is in the way, each try begins a run anew, reads the checkpoint and
 //     writes one; the state is Waiting all the same, until a checkpoint is past that place.
 //   - The topics are looked at every 30 s, also when nothing passes: producing to one that was

@@ -19,6 +19,8 @@ type storeMetrics struct {
 	topicBytes        *prometheus.CounterVec
 	topicSeries       map[string]topicMetrics
 	unmirrored        prometheus.Counter
+	backfilled        prometheus.Counter // came from the tables before
+	remaining         prometheus.Gauge   // of a backfill
 	errors            *prometheus.CounterVec
 	buffered          prometheus.Gauge
 	latency           prometheus.Histogram
@@ -55,6 +57,8 @@ func newStoreMetrics(reg prometheus.Registerer, store string, c *Copier, tailer 
 		topicBytes:   counters("notify_mirror_bytes_total", "Bytes of records acknowledged by Kafka.", "topic"),
 		topicSeries:  make(map[string]topicMetrics),
 		unmirrored:   skipped.WithLabelValues("topic_excluded"),
+		backfilled:   skipped.WithLabelValues("backfilled"),
+		remaining:    gauge("notify_mirror_backfill_remaining_messages", "Messages of the snapshot that are not in Kafka yet; 0 when there is no backfill."),
 		errors:       counters("notify_mirror_errors_total", "Ends of a run of the mirror by a fault.", "stage"),
 		buffered:     gauge("notify_mirror_buffered_bytes", "Memory of messages read and not yet acknowledged by Kafka."),
 		latency:      histogram("notify_mirror_latency_seconds", "Message taken by the store to acknowledged by Kafka."),
@@ -77,7 +81,7 @@ func newStoreMetrics(reg prometheus.Registerer, store string, c *Copier, tailer 
 	reg = prometheus.WrapRegistererWith(prometheus.Labels{"store": store}, reg)
 	for _, c := range append(tailerMetrics(tailer), []prometheus.Collector{
 		m.active, transactions, m.topicRecords, m.topicBytes, skipped, m.errors,
-		m.buffered, m.latency, m.transaction, m.checkpointed, m.halted, m.waiting,
+		m.remaining, m.buffered, m.latency, m.transaction, m.checkpointed, m.halted, m.waiting,
 		lagGauge("notify_mirror_lag_seconds", "Age of the last instant known to be wholly in Kafka.",
 			c, func(l lagging) float64 { return l.behind.Seconds() }),
 		lagGauge("notify_mirror_lag_bytes", "Binlog that is not in Kafka yet; NaN: not known.",

@@ -18,8 +18,25 @@ type order struct {
 // anyPos is the last pos of a shard of which nothing is known: any may come next.
 const anyPos = -1
 
+// above is the last pos of a shard of which only that much is known: the next is above it,
+// with any gap. above(0) is anyPos.
+func above(pos int64) int64 { return ^pos }
+
+// floor is the pos that the next one is above.
+func floor(last int64) int64 {
+	if last < 0 {
+		return ^last
+	}
+	return last
+}
+
 // newOrder continues behind the last pos of each shard, 0 for a shard without messages.
 func newOrder(last []int64) order { return order{last: slices.Clone(last)} }
+
+// copied tells that a message came from the tables already, and comes from the binlog again.
+func (o *order) copied(shard int, pos int64) bool {
+	return shard < len(o.last) && o.last[shard] < 0 && pos <= floor(o.last[shard])
+}
 
 // take checks the next pos of a shard and makes it the last.
 func (o *order) take(shard int, pos int64) error {
@@ -30,9 +47,9 @@ func (o *order) take(shard int, pos int64) error {
 	epoch, n := split(pos)
 	lastEpoch, lastN := split(last)
 	switch {
-	case last == anyPos:
-	case pos <= last:
+	case pos <= floor(last):
 		return fmt.Errorf("%w: shard %d: pos %s comes after %s", ErrOrder, shard, posText(pos), posText(last))
+	case last < 0:
 	case epoch == lastEpoch && n != lastN+1, epoch != lastEpoch && n != 1:
 		return fmt.Errorf("%w: shard %d: gap between pos %s and %s", ErrOrder, shard, posText(last), posText(pos))
 	}
@@ -45,10 +62,13 @@ func (o *order) positions(dst []int64) []int64 { return append(dst, o.last...) }
 
 func split(pos int64) (epoch, n int64) { return pos >> posBits, pos & (1<<posBits - 1) }
 
-// posText is a pos as people write it: epoch:n.
+// posText is a pos as people write it: epoch:n, with a + where a gap may follow.
 func posText(pos int64) string {
-	if pos == anyPos {
+	switch {
+	case pos == anyPos:
 		return "-"
+	case pos < 0:
+		return posText(floor(pos)) + "+"
 	}
 	epoch, n := split(pos)
 	return fmt.Sprintf("%d:%d", epoch, n)

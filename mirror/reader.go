@@ -35,9 +35,14 @@ type reader struct {
 	chunk  *chunk
 }
 
-// run reads until the source ends; it closes out.
-func (r *reader) run(ctx context.Context, src source) error {
+// run copies what is in the spool, nil for none, then reads until the source ends; it closes out.
+func (r *reader) run(ctx context.Context, sp *spool, src source) error {
 	defer close(r.out)
+	if sp != nil {
+		if err := r.backfill(ctx, sp); err != nil {
+			return err
+		}
+	}
 	for t, err := range src.txns(ctx) {
 		if err != nil {
 			return err
@@ -109,6 +114,12 @@ func (r *reader) messages(ctx context.Context, t txn) error {
 			}
 			continue
 		}
+		if r.order.copied(m.shard, m.pos) {
+			r.metrics.backfilled.Inc()
+			last.add(m)
+			r.at.Last = last
+			continue
+		}
 		if !m.mirrored {
 			r.metrics.unmirrored.Inc()
 		} else {
@@ -139,7 +150,7 @@ func (r *reader) copy(ctx context.Context, t txn, m message, s stamp, copied uin
 	}
 	routed, size, err := r.router.route(m, s, topic)
 	if err != nil {
-		return halt(ReasonRow, rowRepair, fmt.Errorf("transaction %s: %w", t.gtid, err))
+		return halt(ReasonRow, rowRepair, fmt.Errorf("%s: %w", t.name(), err))
 	}
 	if size > topic.limit {
 		if topic.limit, err = r.topics.kafka.messageLimit(topic.Topic); err != nil {
@@ -228,8 +239,13 @@ func latest(instant time.Time, items []item) time.Time {
 	return instant
 }
 
-// resumeCommand is how a mirror that has halted goes on behind a gap.
-const resumeCommand = "notify mirror resume"
+const (
+	// resumeCommand is how a mirror that has halted goes on behind a gap, backfillCommand how
+	// it copies what the store still holds of it, and resetCommand how it begins again.
+	resumeCommand   = "notify mirror resume"
+	backfillCommand = "notify mirror backfill"
+	resetCommand    = "notify mirror checkpoint reset"
+)
 
 const (
 	// acceptGap is how an operator goes on when something cannot be copied any more.

@@ -25,6 +25,8 @@ type script struct {
 	tables map[int]*canal.Table
 	server canal.ServerID
 	next   []int64 // pos of each shard
+	// deleted from the store, as what is delivered is
+	deleted map[uuid.UUID]bool
 	// start is the commit time of the first transaction. It is recent: Kafka's retention
 	// counts from a record's timestamp.
 	start time.Time

@@ -20,6 +20,14 @@ type txn struct {
 	after      func() canal.Position
 }
 
+// name is for people. What has no GTID does not come from the binlog.
+func (t txn) name() string {
+	if t.gtid == "" {
+		return "snapshot of the tables"
+	}
+	return "transaction " + t.gtid
+}
+
 // A source yields a store's transactions in commit order, from the position it was opened at.
 type source interface {
 	txns(ctx context.Context) iter.Seq2[txn, error]

@@ -88,13 +88,28 @@ func (c *Copier) open(ctx context.Context, m *member) (s *start, err error) {
 		return s, err
 	}
 	s.first = s.at.Seq == 0 && s.at.GTIDs == s.info.installed
-	if err := s.info.covers(s.at.position()); err != nil {
-		return s, s.sourceError(err)
-	}
-	if err := c.compareLast(ctx, s.at); err != nil {
+	if err := c.readable(ctx, s); err != nil {
 		return s, err
 	}
 	return s, c.checkTopics(s.topics, s.kafka)
+}
+
+// readable tells why the binlog cannot be read on from where s is. A store of which nothing
+// was copied, and of whose binlog a part is purged, begins with a backfill.
+func (c *Copier) readable(ctx context.Context, s *start) error {
+	err := s.info.covers(s.at.position())
+	switch {
+	case s.at.Backfill.Wanted:
+		return nil // that finds another position
+	case s.first && (c.used || errors.Is(err, canal.ErrPurged)):
+		c.used = false
+		s.at.Backfill.Wanted, s.at.GTIDs = true, s.info.position.GTIDs
+		c.log.Info("store was used before it was mirrored, and a part of its binlog is purged: what it still holds is copied from its tables")
+		return nil
+	case err != nil:
+		return s.sourceError(err)
+	}
+	return c.compareLast(ctx, s.at)
 }
 
 // close ends what was opened.
@@ -169,7 +184,7 @@ func firstCheckpoint(info storeInfo) checkpoint {
 
 // checkFirst refuses to take a lost checkpoint for a first start.
 func (c *Copier) checkFirst(ctx context.Context, s *start, virgin bool) error {
-	const repair = "do not delete its topics; restore the checkpoint topic, or start a new generation with `notify mirror backfill` (of a later version)"
+	const repair = "do not delete its topics; restore the checkpoint topic from a copy of its records"
 	if !virgin {
 		return haltf(ReasonCheckpoint, ErrCheckpointLost, repair, "%s was written, and holds no checkpoint", s.topic)
 	}
@@ -231,7 +246,7 @@ func verifyStore(at checkpoint, info storeInfo) error {
 
 // sourceError is sourceError of the stream that begins at s, with what is lost or at risk.
 func (s *start) sourceError(err error) error {
-	err = sourceError(err, s.first)
+	err = sourceError(err)
 	if h, ok := errors.AsType[*Halt](err); ok && !s.first {
 		if risk := s.at.risk(h.Reason); risk != "" {
 			h.Err = fmt.Errorf("%w; %s", h.Err, risk)
@@ -241,8 +256,7 @@ func (s *start) sourceError(err error) error {
 }
 
 // sourceError gives an error of the binlog stream its place among the halts.
-// first tells that nothing was copied yet.
-func sourceError(err error, first bool) error {
+func sourceError(err error) error {
 	var stop *canal.StopError
 	if !errors.As(err, &stop) {
 		return err
@@ -269,19 +283,19 @@ func sourceError(err error, first bool) error {
 		{canal.ErrTooLarge, ReasonTooLarge, ErrTooLarge},
 	} {
 		if errors.Is(stop.Reason, known.reason) {
-			return haltOf(known.halt, known.sentinel, stop, first)
+			return haltOf(known.halt, known.sentinel, stop)
 		}
 	}
-	return haltOf(ReasonUnknownEvent, ErrStream, stop, first)
+	return haltOf(ReasonUnknownEvent, ErrStream, stop)
 }
 
-func haltOf(reason Reason, sentinel error, stop *canal.StopError, first bool) *Halt {
+func haltOf(reason Reason, sentinel error, stop *canal.StopError) *Halt {
 	repair := stop.Mend
-	if first && reason == ReasonPurged {
-		repair = "this store was used before it was mirrored, and its first messages cannot be copied from the binlog: a later version can start from the store itself (`notify mirror backfill`)"
-	}
 	if repair == "" {
 		repair = acceptGap
+	}
+	if reason == ReasonPurged || reason == ReasonFileGone {
+		repair += "; what the store still holds of it is copied by `" + backfillCommand + "`"
 	}
 	bare := *stop
 	bare.Mend = ""

@@ -53,8 +53,10 @@ type Status struct {
 	OpenGTID   string `json:"open_gtid,omitempty"`
 	Generation uint64 `json:"generation"`
 	Seq        uint64 `json:"seq"`
-	// Shards has the last pos of each shard, as epoch:n.
+	// Shards has the last pos of each shard, as epoch:n, with a + where a gap may follow.
 	Shards []string `json:"shards,omitempty"`
+	// Backfill is there while messages are copied from the store's tables.
+	Backfill *Progress `json:"backfill,omitempty"`
 	// LagSeconds is notify_mirror_lag_seconds, and so on; of what is not known, or infinite,
 	// there is nothing.
 	LagSeconds      float64  `json:"lag_seconds"`
@@ -193,6 +195,14 @@ func (b *board) note(c checkpoint) {
 	b.status.StoreID, b.status.Server, b.status.Flavor = c.Store, c.Server, c.Flavor
 	b.status.Position, b.status.OpenGTID = c.GTIDs, c.OpenGTID
 	b.status.Generation, b.status.Seq = c.Generation, c.Seq
+	b.status.Backfill = c.Backfill.progress()
+}
+
+// spooled says how many messages of a backfill were read from the tables.
+func (b *board) spooled(n uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.status.Backfill = &Progress{Read: n}
 }
 
 // read is a copy of the status.
@@ -223,8 +233,10 @@ func (s *Status) measure(l lagging) {
 // canald is active and this one ready to take over.
 func (s Status) ready() error {
 	switch {
-	case s.State == Copying && s.Connected, s.State == Standby:
+	case s.State == Copying && s.Connected && s.Backfill == nil, s.State == Standby:
 		return nil
+	case s.State == Copying && s.Backfill != nil:
+		return fmt.Errorf("mirror of store %s: backfill: %s", s.Store, s.Backfill)
 	case s.State == Copying:
 		return fmt.Errorf("mirror of store %s: the binlog stream is not open, and the mirror %.0f s behind: see its log for the cause", s.Store, s.LagSeconds)
 	case s.LastError != "":

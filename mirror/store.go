@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -46,13 +47,11 @@ func readStore(ctx context.Context, cfg *mysql.Config, tail canal.Config) (info 
 	if err != nil {
 		return storeInfo{}, err
 	}
-	connector, err := mysql.NewConnector(cfg)
+	db, err := openDB(cfg)
 	if err != nil {
-		return storeInfo{}, fmt.Errorf("store: %w", err)
+		return storeInfo{}, err
 	}
-	db := sql.OpenDB(connector)
 	defer func() { err = errors.Join(err, db.Close()) }()
-	db.SetMaxOpenConns(1)
 	in, err := schema.Read(ctx, db)
 	switch {
 	case errors.Is(err, schema.ErrNotInstalled) || isServerError(err, 1146):
@@ -70,6 +69,53 @@ func readStore(ctx context.Context, cfg *mysql.Config, tail canal.Config) (info 
 		flavor: server.Flavor, server: server.Server, expire: server.BinlogExpire, survey: server.Survey, covers: server.Covers,
 		position: server.Position, goOn: server.GoOn,
 	}, nil
+}
+
+// openDB is a store's server, over one connection.
+func openDB(cfg *mysql.Config) (*sql.DB, error) {
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(1)
+	return db, nil
+}
+
+// nowMicros is the store's clock.
+const nowMicros = schema.NowMicros
+
+// lockEpochs keeps every writer out until the transaction ends.
+const lockEpochs = "SELECT shard FROM " + schema.TableEpoch + " ORDER BY shard FOR UPDATE"
+
+func highestPos(shard int) string {
+	return "SELECT COALESCE(MAX(pos), 0) FROM " + schema.Message(shard)
+}
+
+// selectMessages reads a shard's messages above one pos and up to another.
+func selectMessages(shard int, above, upTo int64) string {
+	return fmt.Sprintf("SELECT %s FROM %s WHERE pos > %d AND pos <= %d ORDER BY pos", schema.MessageColumnList, schema.Message(shard), above, upTo)
+}
+
+// backfillProbes are statements that read and lock nothing, and need the rights of a backfill.
+func backfillProbes(shards int) []string {
+	all := []string{"SELECT shard FROM " + schema.TableEpoch + " WHERE shard < 0 FOR UPDATE"}
+	for shard := range shards {
+		all = append(all, "SELECT pos FROM "+schema.Message(shard)+" WHERE pos < 0")
+	}
+	return all
+}
+
+// backfillGrants are the statements that give an account those rights.
+func backfillGrants(name, account string) string {
+	quoted := "`" + strings.ReplaceAll(name, "`", "``") + "`"
+	return fmt.Sprintf("GRANT SELECT ON %s.* TO %s; GRANT UPDATE ON %s.%s TO %s", quoted, account, quoted, schema.TableEpoch, account)
+}
+
+// quoteAccount turns user@host, as CURRENT_USER() gives it, into 'user'@'host'.
+func quoteAccount(account string) string {
+	at := max(0, strings.LastIndexByte(account, '@'))
+	return "'" + account[:at] + "'@'" + strings.TrimPrefix(account[at:], "@") + "'"
 }
 
 // isServerError tells whether the server refused with one of these codes.

@@ -34,7 +34,7 @@ func inspect(ctx context.Context, c canal.Config) (canal.ServerInfo, error) {
 	if err == nil {
 		err = info.Check()
 	}
-	return info, sourceError(err, false)
+	return info, sourceError(err)
 }
 
 // probing is a source beside the one that is copied: it logs and counts nothing.

@@ -117,7 +117,7 @@ func (v *verification) open(ctx context.Context, over Range) error {
 		err = verifyTopics(v.topics, all)
 	}
 	if err == nil {
-		err = sourceError(v.info.covers(v.at.position()), false)
+		err = sourceError(v.info.covers(v.at.position()))
 	}
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ func (v *verification) later(minute int64, format string, args ...any) {
 func (v *verification) readBinlog(ctx context.Context) error {
 	from, err := v.copier.startBefore(ctx, timeOf(v.since).Add(-startMargin))
 	if err != nil {
-		return sourceError(err, false)
+		return sourceError(err)
 	}
 	gone, err := from.Minus(canal.Position{Flavor: v.info.flavor, GTIDs: v.info.installed})
 	if err != nil {
@@ -48,7 +48,7 @@ func (v *verification) readBinlog(ctx context.Context) error {
 	rows := rowDecoder{schema: v.copier.dsn.DBName}
 	for t, err := range v.copier.openProbe(from).txns(ctx) {
 		if err != nil {
-			return sourceError(err, false)
+			return sourceError(err)
 		}
 		if t.kind != canal.Heartbeat && gone != "" {
 			gone = ""
@@ -90,7 +90,7 @@ func (v *verification) commits(t txn, rows *rowDecoder, most uint64) error {
 	}
 	for row, err := range t.rows {
 		if err != nil {
-			return sourceError(err, false)
+			return sourceError(err)
 		}
 		m, err := rows.message(row)
 		if err != nil {

@@ -155,7 +155,8 @@ func (w *writer) overdue(ctx context.Context) error {
 
 // adopt makes the chunk's checkpoint the writer's.
 func (w *writer) adopt(c *chunk) {
-	w.dirty = w.dirty || c.at.GTIDs != w.at.GTIDs || c.at.Seq != w.at.Seq || c.at.OpenCopied != w.at.OpenCopied
+	w.dirty = w.dirty || c.at.GTIDs != w.at.GTIDs || c.at.Seq != w.at.Seq || c.at.OpenCopied != w.at.OpenCopied ||
+		c.at.Backfill.pending() != w.at.Backfill.pending()
 	shards := append(w.at.Shards[:0], c.at.Shards...)
 	w.at = c.at
 	w.at.Shards = shards
@@ -164,6 +165,12 @@ func (w *writer) adopt(c *chunk) {
 		w.end = c.end
 	}
 	w.fresh = append(w.fresh, c.fresh...)
+}
+
+// restart makes at the checkpoint that is written next; nothing is in the open transaction.
+func (w *writer) restart(at checkpoint) {
+	w.at = at
+	w.at.Shards = slices.Clone(at.Shards)
 }
 
 // commit writes the checkpoint, with the records of the open transaction or alone.

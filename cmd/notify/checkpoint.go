@@ -97,6 +97,21 @@ func (a *app) checkpointReset() *cobra.Command {
 	})
 }
 
+func (a *app) mirrorBackfill() *cobra.Command {
+	var f checkpointFlags
+	var all bool
+	cmd := f.add(&cobra.Command{
+		Use: "backfill", Short: "Copy what the store's tables hold and the mirror lacks, in a new generation", Args: cobra.NoArgs,
+		Long: "Copies the messages that the store still holds behind the last ones copied, and goes on with the binlog\n" +
+			"from there: for a gap that the binlog no longer covers. What was delivered and deleted meanwhile is not copied.",
+		RunE: a.action(func(cmd *cobra.Command, _ []string) error {
+			return a.changeCheckpoint(cmd.Context(), f, mirror.Change{What: mirror.CopyTables, All: all})
+		}),
+	})
+	cmd.Flags().BoolVar(&all, "all", false, "also what was copied before, for readers that lost it")
+	return cmd
+}
+
 func (a *app) changeCheckpoint(ctx context.Context, f checkpointFlags, c mirror.Change) error {
 	if !f.yes && !f.dryRun {
 		return usageError(errors.New("messages are skipped or repeated by it: look with --dry-run, then say --yes"))
@@ -132,7 +147,7 @@ func (a *app) mirrorResume() *cobra.Command {
 				if config != "" {
 					command += " --config " + config
 				}
-				a.say("nothing was changed; to accept this gap: %s", command)
+				a.say("nothing was changed; to accept this gap: %s\nto copy what the store still holds of it, and go on from there: notify mirror backfill --dry-run", command)
 			}
 			return err
 		}),
@@ -177,6 +192,9 @@ func outcomePairs(o mirror.Outcome) []string {
 	pairs := []string{"store", o.Store, "change", string(o.What)}
 	if o.Gap != "" {
 		pairs = append(pairs, "gap", o.Gap, "halt", cmp.Or(o.Lost, "-"))
+	}
+	if o.Tables != "" {
+		pairs = append(pairs, "tables", o.Tables)
 	}
 	return append(pairs,
 		"from", cmp.Or(o.From, "the beginning"), "to", cmp.Or(o.To, "the beginning"),

@@ -69,8 +69,8 @@ func TestAGapIsShownBeforeItIsAccepted(t *testing.T) {
 
 func TestACheckpointIsChangedOnlyAfterYes(t *testing.T) {
 	ops, asked := fakeChange(t)
-	for _, command := range [][]string{{"set", "0-1-9"}, {"reset"}} {
-		args := append([]string{"mirror", "checkpoint", "--ops", ops}, command...)
+	for _, command := range [][]string{{"checkpoint", "set", "0-1-9"}, {"checkpoint", "reset"}, {"backfill", "--all"}} {
+		args := append([]string{"mirror", "--ops", ops}, command...)
 		if r := notify(t, "", args...); r.code != 2 || !strings.Contains(r.err, "--dry-run") {
 			t.Errorf("%v: %+v", command, r)
 		}
@@ -84,6 +84,7 @@ func TestACheckpointIsChangedOnlyAfterYes(t *testing.T) {
 	want := []mirror.Change{
 		{What: mirror.SetCheckpoint, Position: "0-1-9", DryRun: true}, {What: mirror.SetCheckpoint, Position: "0-1-9"},
 		{What: mirror.ResetCheckpoint, DryRun: true}, {What: mirror.ResetCheckpoint},
+		{What: mirror.CopyTables, All: true, DryRun: true}, {What: mirror.CopyTables, All: true},
 	}
 	if fmt.Sprint(*asked) != fmt.Sprint(want) {
 		t.Errorf("asked %+v", *asked)

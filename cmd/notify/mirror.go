@@ -20,7 +20,7 @@ import (
 
 func (a *app) mirrorCommand() *cobra.Command {
 	return a.parent("mirror", "Look at the mirror in Kafka, and mend it",
-		a.mirrorStatus(), a.mirrorTail(), a.mirrorVerify(), a.mirrorCheckpoint(), a.mirrorResume(), a.mirrorGrow())
+		a.mirrorStatus(), a.mirrorTail(), a.mirrorVerify(), a.mirrorCheckpoint(), a.mirrorResume(), a.mirrorBackfill(), a.mirrorGrow())
 }
 
 func (a *app) mirrorStatus() *cobra.Command {
@@ -77,6 +77,9 @@ func statusPairs(s mirror.Status) []string {
 	}
 	if s.ClockSeconds > 1 || s.ClockSeconds < -1 {
 		pairs = append(pairs, "server's clock", fmt.Sprintf("%+.1f s", s.ClockSeconds))
+	}
+	if s.Backfill != nil {
+		pairs = append(pairs, "backfill", s.Backfill.String())
 	}
 	for i, shard := range s.Shards {
 		pairs = append(pairs, fmt.Sprintf("shard %d", i), shard)

@@ -91,6 +91,19 @@ func (s *Stage) BinlogFrom(at mysql.Position) *Binlog {
 // BinlogEnd is where the server's binlog ends.
 func (s *Stage) BinlogEnd() mysql.Position {
 	s.t.Helper()
+	files := s.binlogFiles()
+	return files[len(files)-1]
+}
+
+// BinlogStart is the oldest file of the server's binlog.
+func (s *Stage) BinlogStart() string {
+	s.t.Helper()
+	return s.binlogFiles()[0].Name
+}
+
+// binlogFiles are the server's binlog files, the oldest first, each by its end.
+func (s *Stage) binlogFiles() (files []mysql.Position) {
+	s.t.Helper()
 	rows, err := s.Open().QueryContext(s.t.Context(), "SHOW BINARY LOGS")
 	if err != nil {
 		s.t.Fatal(err)
@@ -100,18 +113,19 @@ func (s *Stage) BinlogEnd() mysql.Position {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	var last mysql.Position
 	var rest any
 	for rows.Next() {
-		targets := []any{&last.Name, &last.Pos, &rest}[:len(columns)]
+		var file mysql.Position
+		targets := []any{&file.Name, &file.Pos, &rest}[:len(columns)]
 		if err := rows.Scan(targets...); err != nil {
 			s.t.Fatal(err)
 		}
+		files = append(files, file)
 	}
 	if err := rows.Err(); err != nil {
 		s.t.Fatal(err)
 	}
-	return last
+	return files
 }
 
 func (b *Binlog) follow(ctx context.Context, events *replication.BinlogStreamer) error {

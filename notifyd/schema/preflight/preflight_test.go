@@ -15,6 +15,7 @@ import (
 
 	"notifymirror/notifyd/embedded"
 	"notifymirror/notifyd/embedded/dbtest"
+	"notifymirror/notifyd/finding"
 	"notifymirror/notifyd/schema/migrate"
 )
 
@@ -184,6 +185,21 @@ func TestNamedGrantsAreExactlyWhatIsMissing(t *testing.T) {
 	report := Check(t.Context(), mirror, Options{Role: Mirror})
 	if len(report.Warnings()) != 1 || !strings.Contains(report.Warnings()[0].String(), "GRANT REPLICATION CLIENT") {
 		t.Errorf("warnings: %q", report.Warnings())
+	}
+	backfill := func() []string {
+		for _, f := range Check(t.Context(), mirror, Options{Role: Mirror}).Findings {
+			if f.Severity == finding.Note && strings.Contains(f.Why, "cannot backfill") {
+				return f.Mend.SQL
+			}
+		}
+		return nil
+	}
+	named := backfill()
+	for _, statement := range named {
+		must(t, admin, statement)
+	}
+	if again := backfill(); len(named) != 2 || again != nil {
+		t.Errorf("rights of a backfill: named %q, then %q", named, again)
 	}
 }
 

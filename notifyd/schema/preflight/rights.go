@@ -134,8 +134,33 @@ func (c *checker) mirrorRights(ctx context.Context, global privileges, account s
 	case err != nil:
 		return fmt.Errorf("store row: %w", err)
 	}
+	if err := c.backfillRights(ctx, account); err != nil {
+		return err
+	}
 	if len(grants) > 0 {
 		c.report.refuse(codeDenied, fmt.Sprintf("account %s at %s may not read the binlog or the store's row", account, c.cfg.Addr), "", byAdmin(grants...))
+	}
+	return nil
+}
+
+// backfillRights notes that the mirror may not read the tables, which it needs only where the
+// binlog has not all.
+func (c *checker) backfillRights(ctx context.Context, account string) error {
+	for _, probe := range []string{
+		"SELECT shard FROM " + c.table(schema.TableEpoch) + " WHERE shard < 0 FOR UPDATE",
+		"SELECT pos FROM " + c.table(schema.Message(0)) + " WHERE pos < 0",
+	} {
+		denied, err := c.denied(ctx, probe)
+		if err != nil {
+			return fmt.Errorf("right to backfill: %w", err)
+		}
+		if denied {
+			name := quoteName(c.cfg.DBName)
+			c.report.add(finding.Note, fmt.Sprintf("account %s at %s may not read the messages or lock the epoch rows", account, c.cfg.Addr),
+				"so the mirror cannot backfill: begin with a store whose first binlog is purged, or copy what the tables still hold of a gap",
+				byAdmin("GRANT SELECT ON "+name+".* TO "+account, "GRANT UPDATE ON "+name+"."+schema.TableEpoch+" TO "+account))
+			return nil
+		}
 	}
 	return nil
 }
