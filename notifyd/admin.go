@@ -158,7 +158,7 @@ func (b *Broker) GetGroup(ctx context.Context, req *connect.Request[notifyv1.Get
 		return nil, rpcError(unknownGroup(req.Msg.GetName()))
 	}
 	out := b.groupProto(v, g)
-	out.InMemory = uint64(b.unstored.owedTo(g.ID))
+	out.InMemory = uint64(b.inMemory.owedTo(g.ID))
 	for _, k := range b.stores.all() {
 		for _, o := range k.owned() {
 			n, err := k.st.CountPending(ctx, o.no, g.ID, countLimit)

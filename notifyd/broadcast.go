@@ -201,7 +201,9 @@ func (o *origin) counted(f *flight, kind string) {
 		o.metrics.failures.WithLabelValues(f.msg.Topic, group, f.inst.transport, kind).Inc()
 		return
 	}
-	o.metrics.latency.WithLabelValues(f.msg.Topic, group).Observe(float64(o.clock.now()-f.msg.BornAt) / 1e6)
+	if !f.replayed {
+		o.metrics.latency.WithLabelValues(f.msg.Topic, group).Observe(float64(o.clock.now()-f.msg.BornAt) / 1e6)
+	}
 }
 
 // finishCopy takes the copy of a token out when it is in flight at the instance. attempt 0 means any.

@@ -42,7 +42,8 @@ type Broker struct {
 	stopping chan struct{} // closed when streams have to end
 	routes   sync.Mutex    // one change of the route at a time
 	webhooks *webhooks
-	unstored *unstored
+	inMemory *memoryTopics
+	replays  *replays
 }
 
 // New checks the configuration; it opens nothing. All problems are reported at once.
@@ -78,7 +79,7 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("secret_keys: %w", err)
 	}
-	b.unstored = newUnstored(c)
+	b.inMemory, b.replays = newMemoryTopics(c), newReplays()
 	b.webhooks = newWebhooks(b, ring, guard.Client(webhook.MaxTimeout, webhookIdle))
 	c.decided, c.topic = b.decideAnywhere, b.findTopic
 	return b, nil
@@ -137,16 +138,16 @@ func (b *Broker) serve(ctx context.Context, listener net.Listener, self store.Br
 	all.Go(func() error { b.forget(keep); return nil })
 	all.Go(func() error { b.becomeReady(ctx); return nil })
 	all.Go(func() error { b.webhooks.run(work); return nil })
-	all.Go(func() error { b.unstored.run(work); return nil })
+	all.Go(func() error { b.inMemory.run(work); return nil })
 	all.Go(func() error {
 		select {
 		case <-ctx.Done():
 		case <-failed:
 		}
 		b.ready.Store(false)
-		last, cancel := context.WithTimeout(work, unstoredPatience)
+		last, cancel := context.WithTimeout(work, memoryPatience)
 		defer cancel()
-		b.unstored.quiesce(last)
+		b.inMemory.quiesce(last)
 		wait, cancel := context.WithTimeout(work, webhookPatience)
 		defer cancel()
 		b.webhooks.quiesce(wait)

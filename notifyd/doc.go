@@ -32,7 +32,8 @@
 //
 // replicated.go keeps what a replicated topic promises: an answer only when a replica of the store has the message.
 //
-// unstored.go holds and pushes the messages of memory topics, which come near no shard; unstoredline.go is where they wait.
+// unstored.go holds and pushes what comes near no shard: the messages of memory topics (memorytopics.go), and those of
+// the mirror that somebody has pushed to one group again (replay.go); unstoredline.go is where they wait.
 //
 // Two other ways lead to the same INSERT. A half message (half.go) is prepared, then committed or
 // rolled back; one that nobody decides is asked about (check.go) over the streams of its

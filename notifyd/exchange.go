@@ -189,6 +189,16 @@ func (v *view) exchange(m *message.Message) []int32 {
 	return choose(slices.Clone(to.all), to.choosers, m)
 }
 
+// wants reports whether the filter of a group that subscribes to a message's topic lets it through.
+func (v *view) wants(group int32, m *message.Message) bool {
+	to := v.audiences[m.Topic]
+	if to == nil {
+		return false
+	}
+	i := slices.IndexFunc(to.choosers, func(c chooser) bool { return c.group == group })
+	return i < 0 || to.choosers[i].wants(filter.NewInput(m.Topic, m.Key, m.Headers))
+}
+
 // broadcastTo names the groups of which every instance gets a copy.
 func (v *view) broadcastTo(m *message.Message) []int32 {
 	to := v.audiences[m.Topic]

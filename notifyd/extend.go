@@ -6,7 +6,9 @@ import "notifymirror/notifyd/shard"
 func (b *Broker) extend(raw []byte) error {
 	t, o, err := b.settler(raw)
 	if err == nil && t.unstored {
-		b.unstored.extend(t)
+		if u := b.holder(t); u != nil {
+			u.extend(t)
+		}
 		return nil
 	}
 	if err != nil || o == nil {

@@ -19,19 +19,20 @@ type source interface {
 
 // A flight is one attempt of one delivery, from the group's queue to its outcome.
 type flight struct {
-	from    source
-	pos     shard.Pos
-	group   int32
-	attempt int
-	retry   bool // of a pending row
-	msg     *message.Message
-	size    int // of msg
-	token   []byte
-	ackWait int64 // of its subscription, microseconds
-	since   int64 // of a retry: when its age counts from, if later than born_at
-	ackBy   int64 // by the store's clock, 0 before it was sent; its owner's lock guards it
-	held    int   // of a retry: bytes in the account of its owner, whose lock guards it
-	over    bool  // its outcome has come; its owner's lock guards it
+	from     source
+	pos      shard.Pos
+	group    int32
+	attempt  int
+	retry    bool // of a pending row
+	msg      *message.Message
+	size     int // of msg
+	token    []byte
+	ackWait  int64 // of its subscription, microseconds
+	since    int64 // of a retry, or a replay: when its age counts from, if later than born_at
+	ackBy    int64 // by the store's clock, 0 before it was sent; its owner's lock guards it
+	replayed bool  // of a replay
+	held     int   // of a retry: bytes in the account of its owner, whose lock guards it
+	over     bool  // its outcome has come; its owner's lock guards it
 
 	queuedAt int64 // this and the rest by the group's clock, under its lock
 	deadline int64

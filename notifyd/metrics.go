@@ -35,6 +35,8 @@ type metrics struct {
 	memoryMessages  prometheus.Gauge
 	memoryBytes     prometheus.Gauge
 	memoryDropped   *prometheus.CounterVec // topic, group, reason
+	replayed        *prometheus.CounterVec // topic, group, outcome
+	replaying       prometheus.Gauge
 	bodyHits        prometheus.Counter
 	bodyMisses      prometheus.Counter
 }
@@ -60,6 +62,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		memoryMessages:  gauge("notify_memory_messages", "Messages of memory topics that are held for their groups.").WithLabelValues(),
 		memoryBytes:     gauge("notify_memory_bytes", "Memory of messages of memory topics, bytes.").WithLabelValues(),
 		memoryDropped:   counter("notify_memory_dropped_total", "Deliveries of memory topics that ended without an acknowledgement.", "topic", "group", "reason"),
+		replaying:       gauge("notify_replaying_messages", "Messages of replays that have no outcome yet.").WithLabelValues(),
+		replayed:        counter("notify_replayed_messages_total", "Messages of replays that have an outcome.", "topic", "group", "outcome"),
 		bodyHits:        bodies.WithLabelValues("cache"),
 		bodyMisses:      bodies.WithLabelValues("store"),
 		published:       counter("notify_messages_published_total", "Messages whose INSERT committed, or, with kind memory, that were taken into memory.", "topic", "kind"),

@@ -185,7 +185,7 @@ func (b *Broker) findTopic(ctx context.Context, name string) (store.Topic, error
 func (b *Broker) submit(ctx context.Context, p *publish, forwarded bool) (sink, error) {
 	if p.unstored {
 		b.memory.Release(int64(p.size))
-		b.unstored.take(p)
+		b.inMemory.take(p)
 		return nil, nil
 	}
 	r, err := b.router.enter(ctx)

@@ -509,7 +509,7 @@ func TestAnAckForAMessageNotReadYetIsHandedBack(t *testing.T) {
 	o := newOwner(side, 0, store.Taken{Epoch: 2, Version: 1}, side.viewer.view(&store.Registry{Version: 1}, nil), nil, nil)
 	k := newKeeper(side, store.Broker{}, nil)
 	k.owners[0] = o
-	b := &Broker{core: side.core, stores: newStoreSet(), unstored: newUnstored(side.core)}
+	b := &Broker{core: side.core, stores: newStoreSet(), inMemory: newMemoryTopics(side.core), replays: newReplays()}
 	if err := b.stores.add(k); err != nil {
 		t.Fatal(err)
 	}
@@ -525,7 +525,7 @@ func TestATokenOfAnotherGroupChangesNothing(t *testing.T) {
 	o := newTestOwner(shard.At(1, 1))
 	k := newKeeper(o.side, store.Broker{}, nil)
 	k.owners[0] = o
-	b := &Broker{core: o.core, stores: newStoreSet(), unstored: newUnstored(o.core)}
+	b := &Broker{core: o.core, stores: newStoreSet(), inMemory: newMemoryTopics(o.core), replays: newReplays()}
 	if err := b.stores.add(k); err != nil {
 		t.Fatal(err)
 	}

@@ -154,7 +154,7 @@ func (c *consumer) send(ctx context.Context, ended chan error) error {
 }
 
 func delivery(f *flight) *notifyv1.Delivery {
-	return &notifyv1.Delivery{Token: f.token, Attempt: uint32(f.attempt), AckWaitMs: uint32(f.wait / 1000), Message: messageProto(f.msg)}
+	return &notifyv1.Delivery{Token: f.token, Attempt: uint32(f.attempt), AckWaitMs: uint32(f.wait / 1000), Message: messageProto(f.msg), Replayed: f.replayed}
 }
 
 // receive takes acknowledgements until the consumer closes its side.
@@ -218,7 +218,9 @@ func (c *consumer) settle(req *notifyv1.SubscribeRequest) (refused [][]byte, err
 			continue
 		}
 		if t.unstored {
-			c.b.unstored.nack(t, n)
+			if u := c.b.holder(t); u != nil {
+				u.nack(t, n)
+			}
 			continue
 		}
 		if o == nil {
@@ -253,7 +255,9 @@ func (c *consumer) foreign(raw []byte) bool {
 func (b *Broker) settleAck(raw []byte) (done bool, err error) {
 	t, o, err := b.settler(raw)
 	if err == nil && t.unstored {
-		b.unstored.ack(t)
+		if u := b.holder(t); u != nil {
+			u.ack(t)
+		}
 		return true, nil
 	}
 	if err != nil || o == nil {
@@ -285,9 +289,19 @@ func (b *Broker) settler(raw []byte) (token, *owner, error) {
 	return t, k.owner(t.shard), nil
 }
 
+// holder finds who holds the message of a token in memory; nil when that is over: another run of this broker, or a
+// replay that has ended.
+func (b *Broker) holder(t token) *unstored {
+	if t.store == b.inMemory.origin.key.store {
+		return b.inMemory.unstored
+	}
+	return b.replays.find(t.store)
+}
+
 // wakeReaders lets owners look for due rows: credit has become free.
 func (b *Broker) wakeReaders() {
-	wake(b.unstored.ticks)
+	wake(b.inMemory.ticks)
+	b.replays.wake()
 	for _, k := range b.stores.all() {
 		for _, o := range k.owned() {
 			wake(o.readWake)

@@ -11,7 +11,7 @@ import (
 
 // An ack token names one attempt of one delivery. Its layout, big endian:
 //
-//	offset  0  1   version: 1, 2 of a copy for one instance, 3 of a memory topic
+//	offset  0  1   version: 1, 2 of a copy for one instance, 3 of a memory topic or a replay
 //	        1 16   store id
 //	       17  2   shard
 //	       19  8   pos
@@ -34,7 +34,7 @@ type token struct {
 	group    int32
 	attempt  int
 	copy     bool // of a broadcast message
-	unstored bool // of a memory topic: store is the broker's run, and pos its own
+	unstored bool // of a memory topic or a replay: store is the one that holds it, and pos its own
 }
 
 var (

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"notifymirror/notifyd/message"
 	"notifymirror/notifyd/shard"
 )
 
@@ -18,6 +17,7 @@ type owed struct {
 	pos     shard.Pos
 	attempt int   // the next one
 	due     int64 // microseconds
+	err     string
 }
 
 // An owedHeap is a line, the delivery that is due first in front.
@@ -72,10 +72,10 @@ func (u *unstored) due(group int32, now int64, most int) (fs []*flight) {
 		h := u.held[next.pos]
 		switch {
 		case !u.owes(next.pos, group): // acknowledged late
-		case outlived(v, h.msg, group, now):
-			u.drop(next.pos, group, deadExpired)
+		case outlived(v, h, group, now):
+			u.finish(next.pos, group, next.end(deadExpired))
 		default:
-			f := u.flight(v, h.msg, group, next.pos, next.attempt)
+			f := u.flight(v, h, group, next.pos, next.attempt)
 			f.retry = true
 			fs = append(fs, f)
 		}
@@ -86,10 +86,14 @@ func (u *unstored) due(group int32, now int64, most int) (fs []*flight) {
 	return fs
 }
 
-// outlived reports whether a delivery is not wanted any more.
-func outlived(v *view, m *message.Message, group int32, now int64) bool {
-	return m.ExpiresAt != 0 && m.ExpiresAt <= now || v.policy(m.Topic, group).retry.expired(now, m.BornAt)
+// outlived reports whether a delivery is not wanted any more. What is replayed is wanted whatever its message says.
+func outlived(v *view, h *heldMessage, group int32, now int64) bool {
+	m := h.msg
+	return h.since == 0 && m.ExpiresAt != 0 && m.ExpiresAt <= now || v.policy(m.Topic, group).retry.expired(now, max(m.BornAt, h.since))
 }
+
+// end is how a delivery ends that is not made any more.
+func (x owed) end(reason string) end { return end{reason, x.attempt - 1, x.err} }
 
 // sweep drops what waits and is too old, or of a group that was dropped: the room is for others, also while nobody
 // takes anything of the group.
@@ -103,9 +107,9 @@ func (u *unstored) sweep() {
 			switch {
 			case !u.owes(x.pos, group): // acknowledged late
 			case gone:
-				u.drop(x.pos, group, droppedGroup)
-			case outlived(v, u.held[x.pos].msg, group, now):
-				u.drop(x.pos, group, deadExpired)
+				u.finish(x.pos, group, x.end(droppedGroup))
+			case outlived(v, u.held[x.pos], group, now):
+				u.finish(x.pos, group, x.end(deadExpired))
 			default:
 				return false
 			}

@@ -157,7 +157,7 @@ func (p *pusher) attempt(ctx context.Context, f *flight) {
 func (p *pusher) event(f *flight) webhook.Event {
 	m := f.msg
 	return webhook.Event{ID: m.ID.String(), Topic: m.Topic, Key: m.Key, Group: p.target.group, Headers: m.Headers,
-		BornAt: time.UnixMicro(m.BornAt), Attempt: f.attempt}
+		BornAt: time.UnixMicro(m.BornAt), Attempt: f.attempt, Replayed: f.replayed}
 }
 
 // acked settles a delivery, also a late one. What cannot be settled here is repeated by the

@@ -26,12 +26,24 @@ func (c *Consumer) runAssigned(ctx context.Context, log *kafkaLog, handle handle
 	if c.cfg.End.kind != unset {
 		c.reach.Store(&ps)
 	}
-	g, ctx := errgroup.WithContext(ctx)
+	marks := c.bookmark(log, ps)
+	if err := marks.save(); err != nil {
+		return errors.Join(err, consumer.Close())
+	}
+	g, reading := errgroup.WithContext(ctx)
 	for _, p := range ps {
 		p.pace = pace
-		g.Go(func() error { return c.read(ctx, log, consumer, p) })
+		g.Go(func() error { return c.read(reading, log, consumer, p) })
 	}
-	return errors.Join(g.Wait(), consumer.Close())
+	keep := marks.keep(c.cfg.CommitInterval)
+	err = g.Wait()
+	keep()
+	if err == nil && ctx.Err() == nil && c.cfg.End.kind != unset {
+		err = marks.forget()
+	} else {
+		err = errors.Join(err, marks.save())
+	}
+	return errors.Join(err, consumer.Close())
 }
 
 // assignment is a partition and the offset to begin to fetch at.
@@ -51,29 +63,55 @@ func (c *Consumer) assign(log *kafkaLog, handle handler) ([]assignment, error) {
 				return nil, err
 			}
 		}
+		before, err := c.before(log, kafka, numbers)
+		if err != nil {
+			return nil, err
+		}
 		for _, n := range numbers {
-			position := c.cfg.Start.of(n)
-			start, b, err := log.resolve(kafka, n, position)
+			if !before.has(n) {
+				continue
+			}
+			p, err := c.assignOne(log, kafka, n, before, handle)
 			if err != nil {
 				return nil, err
 			}
-			// A log that ends before the offset is waited for; what is gone is an error.
-			fetch := min(start, b.newest)
-			if gone := b.check(fetch); gone != nil {
-				if fetch, err = c.within(kafka, n, fetch, b, gone); err != nil {
-					return nil, err
-				}
-				start = fetch
-			}
-			p := c.partition(kafka, n, start, handle)
-			p.from = position.time
-			if err := c.setEnd(log, p, start); err != nil {
-				return nil, err
-			}
-			ps = append(ps, assignment{p, p.progress.next, fetch})
+			ps = append(ps, p)
 		}
 	}
 	return ps, nil
+}
+
+// assignOne finds out where a partition begins and ends.
+func (c *Consumer) assignOne(log *kafkaLog, kafka string, n int32, before earlier, handle handler) (a assignment, err error) {
+	position := c.cfg.Start.of(n)
+	was, known := before.marks[n]
+	if known {
+		position = AtOffset(was.next)
+	}
+	start, b, err := log.resolve(kafka, n, position)
+	if err != nil {
+		return a, err
+	}
+	// A log that ends before the offset is waited for; what is gone is an error.
+	fetch := min(start, b.newest)
+	gone := b.check(fetch)
+	if known && was.remade(before.topicID) {
+		gone = remadeError(was.next)
+	}
+	if gone != nil {
+		if fetch, err = c.within(kafka, n, fetch, b, gone); err != nil {
+			return a, err
+		}
+		start = fetch
+	}
+	p := c.partition(kafka, n, start, handle)
+	if p.from = position.time; known {
+		p.last, p.until = was.last, was.until
+	} else if err := c.setEnd(log, p, start); err != nil {
+		return a, err
+	}
+	p.topicID = before.topicID
+	return assignment{p, p.progress.next, fetch}, nil
 }
 
 // setEnd finds the last record that a partition has to hand over. A time is looked for

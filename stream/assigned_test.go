@@ -244,8 +244,8 @@ func TestWhatCannotBeReadIsSaidAtTheStart(t *testing.T) {
 	if !errors.Is(err, stream.ErrUnreachable) {
 		t.Errorf("unreachable: error %v", err)
 	}
-	_, err = stream.New(stream.Config{Group: "g", Partitions: []int32{1}, End: stream.Newest()})
-	for _, field := range []string{"Brokers", "Topics", "Partitions", "End"} {
+	_, err = stream.New(stream.Config{Group: "g", Partitions: []int32{1}, Speed: 1})
+	for _, field := range []string{"Brokers", "Topics", "Partitions", "Speed"} {
 		if err == nil || !strings.Contains(err.Error(), field+":") {
 			t.Errorf("bad configuration: %s is not named in %v", field, err)
 		}

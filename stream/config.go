@@ -20,8 +20,9 @@ type Config struct {
 	// Prefix is the mirror's. Default record.DefaultPrefix.
 	Prefix string
 	// Group is the consumer group: its members share the partitions, and it remembers
-	// how far each is handled. Default: no group; the consumer reads the partitions
-	// assigned to it, and nothing is remembered.
+	// how far each is handled. With an End it has no members and only remembers; see End.
+	// Default: no group; the consumer reads the partitions assigned to it, and nothing is
+	// remembered.
 	Group string
 	// Partitions to read without a group; then Topics must be one topic. Default: all
 	// that there are at the start.
@@ -33,12 +34,16 @@ type Config struct {
 	// Gone is what is done when records that were to be read are not in the log any
 	// more. Default StopWhenGone.
 	Gone GonePolicy
-	// End is where reading ends, as it is at the start; not with a group. Run returns
-	// when each partition is handled up to it. Default: it never ends.
+	// End is where reading ends, as it is at the start. Run returns when each partition is
+	// handled up to it. With a Group, a Run that was ended before, in whatever way, is gone on
+	// with: at what was handled, and to the end that the first one found, whatever Start and
+	// End are now. When the end is reached the group is deleted, and forgets it. It is one
+	// process that reads all partitions then; nothing keeps a second one from reading the
+	// same. Default: it never ends.
 	End Position
 	// Speed is at which factor of their original speed the records come, by their commit
 	// times: 1 as they once came, 60 an hour in a minute. A batch comes when its first
-	// record is due. Not with a group. Default: as fast as they can be read.
+	// record is due. Not with a group that has no End. Default: as fast as they can be read.
 	Speed float64
 	// ReadUncommitted reads records of open and aborted transactions too, without
 	// waiting for the mirror's commit; repeats are dropped by source and seq. Records of
@@ -97,9 +102,8 @@ func (cfg Config) withDefaults() (Config, error) {
 	wrong(len(cfg.Topics) == 0, "Topics: none is given")
 	wrong(len(cfg.Partitions) > 0 && cfg.Group != "", "Partitions: a group assigns them; give one of the two")
 	wrong(len(cfg.Partitions) > 0 && len(cfg.Topics) != 1, "Partitions: they need exactly one topic")
-	wrong(cfg.End.kind != unset && cfg.Group != "", "End: not with a group")
 	wrong(!(cfg.Speed >= 0), "Speed: must be above 0")
-	wrong(cfg.Speed > 0 && cfg.Group != "", "Speed: not with a group")
+	wrong(cfg.Speed > 0 && cfg.Group != "" && cfg.End.kind == unset, "Speed: not with a group, unless there is an End")
 	wrong(cfg.Handler != nil && cfg.BatchHandler != nil, "BatchHandler: Handler is given too; give one of the two")
 	wrong(cfg.StopTimeout < 0 || cfg.CommitInterval < 0 || cfg.SessionTimeout < 0 || cfg.LagInterval < 0 || cfg.FetchBytes < 0 ||
 		cfg.BatchRecords < 0 || cfg.BatchWait < 0, "a negative duration or size")

@@ -29,6 +29,7 @@ type Consumer struct {
 	trouble atomic.Bool
 	log     atomic.Pointer[kafkaLog] // while it runs
 	reach   atomic.Pointer[[]assignment]
+	resumed atomic.Bool
 	rejects *rejecter // nil without a reject topic
 }
 
@@ -106,7 +107,7 @@ func (c *Consumer) run(ctx context.Context, handle handler) (err error) {
 	var lag sync.WaitGroup
 	lag.Go(func() { c.watchLag(lagging, log) })
 	defer func() { stopLag(); lag.Wait() }()
-	if c.cfg.Group != "" {
+	if c.cfg.Group != "" && c.cfg.End.kind == unset {
 		return c.runGroup(ctx, c.cfg.sarama(), func(stop func()) membership {
 			return &generation{c: c, log: log, handle: handle, failures: failures{stop: stop}}
 		})

@@ -9,8 +9,9 @@
 //
 // A Consumer is either a member of a consumer group, which shares the partitions and
 // remembers how far each is handled, or reads partitions assigned to it, from any
-// position to the end of the log, an offset or a time: that is replay. Records gives
-// either as an iterator.
+// position to the end of the log, an offset or a time: that is replay. A replay may have a
+// group too, which has no members then and only remembers how far it is, so that it can be
+// gone on with. Records gives either as an iterator.
 //
 // A Processor is such a member that also writes: what it makes of a batch, its state and
 // the batch's offsets are one Kafka transaction.
@@ -29,7 +30,7 @@
 //     a slow handler makes Kafka wait, not memory grow.
 //
 // Files: config.go, consumer.go (Run), records.go (the iterator), group.go and
-// assigned.go (the two ways to get partitions), partition.go (handle), outcome.go (what a
+// assigned.go (the two ways to get partitions), bookmark.go (a replay that is remembered), partition.go (handle), outcome.go (what a
 // handler may answer), reject.go (the reject topic), typed.go (JSON and protobuf bodies),
 // processor.go (exactly once), takeover.go (its partitions and transactions), step.go (what
 // a batch becomes), commit.go (how far), start.go (positions), log.go (questions to Kafka), pace.go (replay at

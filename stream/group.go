@@ -180,11 +180,16 @@ func (c *Consumer) beginning(log *kafkaLog, kafka string, n int32, commits commi
 	}
 	gone := b.check(offset)
 	if known && commits.remade(n, topicID) {
-		gone = fmt.Errorf("offset %d: %w: the topic was deleted and made again; up to %d is of the old one", offset, ErrOffsetOutOfRange, offset)
+		gone = remadeError(offset)
 	}
 	o.committed = known && gone == nil
 	o.next, err = c.within(kafka, n, offset, b, gone)
 	return o, err
+}
+
+// remadeError says that an offset was committed of another topic.
+func remadeError(offset int64) error {
+	return fmt.Errorf("offset %d: %w: the topic was deleted and made again; up to %d is of the old one", offset, ErrOffsetOutOfRange, offset)
 }
 
 // ConsumeClaim reads one partition until it is given up.
@@ -256,23 +261,34 @@ func parseNote(text string) (n note) {
 
 // commits asks for what a group has committed.
 func (l *kafkaLog) commits(group, topic string, partitions []int32) (commits, error) {
+	c := commits{offsets: map[int32]int64{}, topics: map[int32]string{}}
+	blocks, err := l.committed(group, topic, partitions)
+	for n, block := range blocks {
+		c.set(n, block)
+	}
+	return c, err
+}
+
+// committed asks for what a group has committed, as Kafka has it.
+func (l *kafkaLog) committed(group, topic string, partitions []int32) (map[int32]*sarama.OffsetFetchResponseBlock, error) {
 	admin, err := sarama.NewClusterAdminFromClient(l.client)
 	if err != nil {
-		return commits{}, err
+		return nil, err
 	}
 	resp, err := admin.ListConsumerGroupOffsets(group, map[string][]int32{topic: partitions})
-	if err != nil {
-		return commits{}, err
+	if errors.Is(err, sarama.ErrGroupIDNotFound) {
+		return nil, nil // nothing was committed
 	}
-	c := commits{offsets: map[int32]int64{}, topics: map[int32]string{}}
+	if err != nil {
+		return nil, err
+	}
 	var errs []error
 	for n, block := range resp.Blocks[topic] {
 		if err := kafkaError(block.Err); err != nil {
 			errs = append(errs, fmt.Errorf("%s partition %d: committed offset: %w", topic, n, err))
 		}
-		c.set(n, block)
 	}
-	return c, errors.Join(errs...)
+	return resp.Blocks[topic], errors.Join(errs...)
 }
 
 // set takes over what Kafka says of a partition.

@@ -40,6 +40,8 @@ type partition struct {
 	// ends the partition at the first record with it or a later one, if not zero.
 	last  int64
 	until time.Time
+	// topicID is Kafka's of the topic, where a reading with an End is remembered.
+	topicID string
 	// from passes over records with an earlier commit time, until the first other one.
 	from     time.Time
 	progress progress

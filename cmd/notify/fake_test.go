@@ -36,6 +36,10 @@ type fakeBroker struct {
 	settled   []string
 	deliver   []*notifyv1.Message // to everyone who subscribes
 	next      string              // of every list
+
+	replayed      []string // bodies
+	replayHeaders map[string]string
+	replayUntil   int // as many; 0: all
 }
 
 func startBroker(t *testing.T) *fakeBroker {
@@ -230,7 +234,13 @@ func (f *fakeBroker) DropGroup(_ context.Context, r *connect.Request[notifyv1.Dr
 	return connect.NewResponse(&notifyv1.DropGroupResponse{}), nil
 }
 
-func (f *fakeBroker) ListSubscriptions(context.Context, *connect.Request[notifyv1.ListSubscriptionsRequest]) (*connect.Response[notifyv1.ListSubscriptionsResponse], error) {
+func (f *fakeBroker) ListSubscriptions(_ context.Context, r *connect.Request[notifyv1.ListSubscriptionsRequest]) (*connect.Response[notifyv1.ListSubscriptionsResponse], error) {
+	switch r.Msg.GetGroup() {
+	case "missing":
+		return connect.NewResponse(&notifyv1.ListSubscriptionsResponse{}), nil
+	case "all":
+		return connect.NewResponse(&notifyv1.ListSubscriptionsResponse{Subscriptions: []*notifyv1.Subscription{{Group: "all", Topic: "t", Mode: notifyv1.Mode_MODE_BROADCAST}}}), nil
+	}
 	return connect.NewResponse(&notifyv1.ListSubscriptionsResponse{Subscriptions: []*notifyv1.Subscription{{Group: "g", Topic: "t"}}}), nil
 }
 

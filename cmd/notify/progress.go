@@ -10,9 +10,9 @@ import (
 )
 
 // showProgress moves a bar on the terminal while a consumer reads to its end, and returns
-// what ends it. There is none where it would stand between the lines of the output.
-func (a *app) showProgress(c *stream.Consumer, cfg stream.Config) (hide func()) {
-	if a.quiet || cfg.End == (stream.Position{}) || !terminal(a.err) || terminal(a.out) {
+// what ends it.
+func (a *app) showProgress(c *stream.Consumer, what string) (hide func()) {
+	if a.quiet || !terminal(a.err) {
 		return func() {}
 	}
 	stop := make(chan struct{})
@@ -32,7 +32,7 @@ func (a *app) showProgress(c *stream.Consumer, cfg stream.Config) (hide func()) 
 				continue // not known yet, or nothing to read
 			}
 			if bar == nil {
-				bar = progressbar.NewOptions64(all, progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription("reading"),
+				bar = progressbar.NewOptions64(all, progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription(what),
 					progressbar.OptionEnableColorCodes(false), progressbar.OptionClearOnFinish())
 			}
 			_ = bar.Set64(done)

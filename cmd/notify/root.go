@@ -74,7 +74,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.kafka, "kafka", envOr("NOTIFY_KAFKA", "127.0.0.1:7792"), "Kafka of the mirror, host:port (NOTIFY_KAFKA)")
 	f.StringVar(&a.ops, "ops", envOr("NOTIFY_OPS", "127.0.0.1:7711"), "ops address of canald, host:port (NOTIFY_OPS)")
 	root.AddCommand(a.devCommand(), a.publishCommand(), a.listenCommand(), a.topicCommand(), a.groupCommand(),
-		a.subCommand(), a.webhookCommand(), a.halfCommand(), a.outboxCommand(), a.deadCommand(), a.messageCommand(), a.mirrorCommand(), a.boardCommand(), a.doctorCommand(), a.versionCommand())
+		a.subCommand(), a.webhookCommand(), a.halfCommand(), a.outboxCommand(), a.deadCommand(), a.messageCommand(), a.replayCommand(), a.mirrorCommand(), a.boardCommand(), a.doctorCommand(), a.versionCommand())
 	return root
 }
 

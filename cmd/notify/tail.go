@@ -90,12 +90,21 @@ func (a *app) tail(ctx context.Context, cfg stream.Config, count int) error {
 	if err != nil {
 		return usageError(err)
 	}
-	hide := a.showProgress(c, cfg)
+	hide := func() {}
+	if cfg.End != (stream.Position{}) && !terminal(a.out) { // it would stand between the lines
+		hide = a.showProgress(c, "reading")
+	}
 	err = c.Run(ctx)
 	hide()
-	switch {
-	case broken != nil:
+	if broken != nil {
 		return fmt.Errorf("writing: %w", broken)
+	}
+	return kafkaFailure(err)
+}
+
+// kafkaFailure gives an error of a consumer its exit code, and a Kafka that cannot be reached the way to mend it.
+func kafkaFailure(err error) error {
+	switch {
 	case errors.Is(err, stream.ErrUnreachable):
 		return daemon.WithExitCode(daemon.ExitUnreachable, fmt.Errorf("%w; \"notify dev\" starts one here, --kafka or NOTIFY_KAFKA names another", err))
 	case errors.Is(err, stream.ErrUnknownTopic):

@@ -127,7 +127,14 @@ func (s *Stage) Listen(c *client.Client, group, topic string) *Group {
 func (s *Stage) Group(c *client.Client, group string) *Group {
 	s.t.Helper()
 	g := &Group{Name: group, s: s, seen: map[string]int{}, latest: map[string]client.Message{}}
-	consumer, err := c.NewConsumer(client.ConsumerConfig{Group: group, Refresh: time.Second, Drain: time.Second, Handler: g.handle})
+	s.Consume(c, client.ConsumerConfig{Group: group, Refresh: time.Second, Drain: time.Second, Handler: g.handle})
+	return g
+}
+
+// Consume runs a consumer until the test ends.
+func (s *Stage) Consume(c *client.Client, cfg client.ConsumerConfig) {
+	s.t.Helper()
+	consumer, err := c.NewConsumer(cfg)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -137,10 +144,9 @@ func (s *Stage) Group(c *client.Client, group string) *Group {
 	s.t.Cleanup(func() {
 		stop()
 		if err := <-ran; err != nil {
-			s.t.Errorf("group %s: %v", group, err)
+			s.t.Errorf("group %s: %v", cfg.Group, err)
 		}
 	})
-	return g
 }
 
 func (g *Group) handle(_ context.Context, d client.Delivery) error {

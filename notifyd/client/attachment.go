@@ -87,7 +87,7 @@ func (a *attachment) receive(resp *notifyv1.SubscribeResponse) {
 				wait = time.Duration(ms) * time.Millisecond
 			}
 			items[i] = received{
-				Delivery: Delivery{Message: messageFrom(d.GetMessage()), Attempt: int(d.GetAttempt()), Deadline: now.Add(wait), Broker: a.addr,
+				Delivery: Delivery{Message: messageFrom(d.GetMessage()), Attempt: int(d.GetAttempt()), Deadline: now.Add(wait), Broker: a.addr, Replayed: d.GetReplayed(),
 					extend: func() bool { return a.out.extends(d.GetToken()) }},
 				token: d.GetToken(), from: a, at: now, extended: now,
 			}

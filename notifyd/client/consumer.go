@@ -23,6 +23,9 @@ type Delivery struct {
 	Deadline time.Time
 	// Broker is the host:port that delivered.
 	Broker string
+	// Replayed is true when the message comes from a replay of the mirror: the group may
+	// have had it long ago, and what came since may be handled already.
+	Replayed bool
 
 	extend func() bool
 }

@@ -5,7 +5,7 @@
 //	defer c.Close()
 //	r, err := c.Publish(ctx, client.Message{Topic: "orders", Key: "42", Body: body}, client.PublishOptions{})
 //
-// Five ways in:
+// Six ways in:
 //
 //   - Client.Publish stores one message and returns when it is durable,
 //     Client.PublishBatch many.
@@ -16,6 +16,7 @@
 //     and calls a handler for each delivery.
 //   - TransactionalProducer publishes a message if and only if a local transaction
 //     commits: prepare, run it, commit or roll back.
+//   - Client.Replay pushes messages of the mirror to one group again (replay.go).
 //   - CheckListener makes the process an instance of a producer group at every
 //     broker, and is asked how local transactions ended whose decision never came.
 //

@@ -16,6 +16,8 @@ const (
 	HeaderGroup   = "Notify-Group"
 	HeaderTopic   = "Notify-Topic"
 	HeaderAttempt = "Notify-Attempt"
+	// HeaderReplayed is "true" when the delivery is of a replay, and not there otherwise.
+	HeaderReplayed = "Notify-Replayed"
 	// HeaderPrefix begins the name of a header that is the message's own, percent-encoded
 	// where HTTP does not take it.
 	HeaderPrefix = "Notify-Header-"
@@ -33,6 +35,8 @@ type Event struct {
 	Headers map[string]string // the message's own
 	BornAt  time.Time
 	Attempt int
+	// Replayed is true when the group may have had the message long ago.
+	Replayed bool
 }
 
 // Header makes the headers of the request, without the signature. Attributes of CloudEvents:
@@ -61,6 +65,9 @@ func (e Event) Header() http.Header {
 	h.Set(HeaderGroup, e.Group)
 	h.Set(HeaderTopic, e.Topic)
 	h.Set(HeaderAttempt, strconv.Itoa(e.Attempt))
+	if e.Replayed {
+		h.Set(HeaderReplayed, "true")
+	}
 	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
 		value := e.Headers[name]
 		switch lower := strings.ToLower(name); {

@@ -1064,7 +1064,9 @@ type Delivery struct {
 	// 1 for the first delivery to this group. A crash of the broker may repeat a number.
 	Attempt uint32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// It is delivered again when it is not acknowledged within this time.
-	AckWaitMs     uint32 `protobuf:"varint,4,opt,name=ack_wait_ms,json=ackWaitMs,proto3" json:"ack_wait_ms,omitempty"`
+	AckWaitMs uint32 `protobuf:"varint,4,opt,name=ack_wait_ms,json=ackWaitMs,proto3" json:"ack_wait_ms,omitempty"`
+	// True when it is of a replay: the group may have had the message long ago.
+	Replayed      bool `protobuf:"varint,5,opt,name=replayed,proto3" json:"replayed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1125,6 +1127,13 @@ func (x *Delivery) GetAckWaitMs() uint32 {
 		return x.AckWaitMs
 	}
 	return 0
+}
+
+func (x *Delivery) GetReplayed() bool {
+	if x != nil {
+		return x.Replayed
+	}
+	return false
 }
 
 type PrepareRequest struct {
@@ -6614,6 +6623,176 @@ func (x *DedupKey) GetExpiresAtUs() int64 {
 	return 0
 }
 
+type ReplayRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// As they are in the mirror: id, topic, key, headers, body and born_at_us; the rest is ignored. At most 1,000.
+	// The group must subscribe to each topic, and not in MODE_BROADCAST.
+	Messages      []*Message `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayRequest) Reset() {
+	*x = ReplayRequest{}
+	mi := &file_notify_v1_notify_proto_msgTypes[101]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayRequest) ProtoMessage() {}
+
+func (x *ReplayRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[101]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayRequest.ProtoReflect.Descriptor instead.
+func (*ReplayRequest) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{101}
+}
+
+func (x *ReplayRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ReplayRequest) GetMessages() []*Message {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+type ReplayResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Outcomes      []*ReplayOutcome       `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayResponse) Reset() {
+	*x = ReplayResponse{}
+	mi := &file_notify_v1_notify_proto_msgTypes[102]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayResponse) ProtoMessage() {}
+
+func (x *ReplayResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[102]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayResponse.ProtoReflect.Descriptor instead.
+func (*ReplayResponse) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{102}
+}
+
+func (x *ReplayResponse) GetOutcomes() []*ReplayOutcome {
+	if x != nil {
+		return x.Outcomes
+	}
+	return nil
+}
+
+type ReplayOutcome struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The message's place in the request, from 0. Each has one outcome.
+	Index uint32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	// acknowledged; passed_over, by the filter; or why it is not delivered any more: rejected, max_attempts, expired
+	// (its age counts from this call) or group_dropped.
+	Outcome  string `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	Attempts uint32 `protobuf:"varint,3,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	// Of the last attempt, when that was no acknowledgement.
+	Error         string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayOutcome) Reset() {
+	*x = ReplayOutcome{}
+	mi := &file_notify_v1_notify_proto_msgTypes[103]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayOutcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayOutcome) ProtoMessage() {}
+
+func (x *ReplayOutcome) ProtoReflect() protoreflect.Message {
+	mi := &file_notify_v1_notify_proto_msgTypes[103]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayOutcome.ProtoReflect.Descriptor instead.
+func (*ReplayOutcome) Descriptor() ([]byte, []int) {
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{103}
+}
+
+func (x *ReplayOutcome) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *ReplayOutcome) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *ReplayOutcome) GetAttempts() uint32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *ReplayOutcome) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 // ErrorDetail is attached to every error.
 type ErrorDetail struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -6632,7 +6811,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_notify_v1_notify_proto_msgTypes[101]
+	mi := &file_notify_v1_notify_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6644,7 +6823,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_notify_v1_notify_proto_msgTypes[101]
+	mi := &file_notify_v1_notify_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6657,7 +6836,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_notify_v1_notify_proto_rawDescGZIP(), []int{101}
+	return file_notify_v1_notify_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *ErrorDetail) GetReason() Reason {
@@ -6763,12 +6942,13 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\tnot_owner\x18\x03 \x03(\fR\bnotOwner\"G\n" +
 	"\bAttached\x12\x1b\n" +
 	"\tbroker_id\x18\x01 \x01(\tR\bbrokerId\x12\x1e\n" +
-	"\vack_wait_ms\x18\x02 \x01(\rR\tackWaitMs\"\x88\x01\n" +
+	"\vack_wait_ms\x18\x02 \x01(\rR\tackWaitMs\"\xa4\x01\n" +
 	"\bDelivery\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12,\n" +
 	"\amessage\x18\x02 \x01(\v2\x12.notify.v1.MessageR\amessage\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\rR\aattempt\x12\x1e\n" +
-	"\vack_wait_ms\x18\x04 \x01(\rR\tackWaitMs\"\xa8\x01\n" +
+	"\vack_wait_ms\x18\x04 \x01(\rR\tackWaitMs\x12\x1a\n" +
+	"\breplayed\x18\x05 \x01(\bR\breplayed\"\xa8\x01\n" +
 	"\x0ePrepareRequest\x12,\n" +
 	"\amessage\x18\x01 \x01(\v2\x12.notify.v1.MessageR\amessage\x12%\n" +
 	"\x0eproducer_group\x18\x02 \x01(\tR\rproducerGroup\x12$\n" +
@@ -7178,7 +7358,17 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\bDedupKey\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\"\n" +
-	"\rexpires_at_us\x18\x03 \x01(\x03R\vexpiresAtUs\"\xb0\x01\n" +
+	"\rexpires_at_us\x18\x03 \x01(\x03R\vexpiresAtUs\"U\n" +
+	"\rReplayRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12.\n" +
+	"\bmessages\x18\x02 \x03(\v2\x12.notify.v1.MessageR\bmessages\"F\n" +
+	"\x0eReplayResponse\x124\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x18.notify.v1.ReplayOutcomeR\boutcomes\"q\n" +
+	"\rReplayOutcome\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\rR\x05index\x12\x18\n" +
+	"\aoutcome\x18\x02 \x01(\tR\aoutcome\x12\x1a\n" +
+	"\battempts\x18\x03 \x01(\rR\battempts\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\xb0\x01\n" +
 	"\vErrorDetail\x12)\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x11.notify.v1.ReasonR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
@@ -7230,7 +7420,7 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x06Commit\x12\x18.notify.v1.DecideRequest\x1a\x19.notify.v1.DecideResponse\x12?\n" +
 	"\bRollback\x12\x18.notify.v1.DecideRequest\x1a\x19.notify.v1.DecideResponse\x12J\n" +
 	"\tCheckBack\x12\x1b.notify.v1.CheckBackRequest\x1a\x1c.notify.v1.CheckBackResponse(\x010\x01\x12L\n" +
-	"\vListBrokers\x12\x1d.notify.v1.ListBrokersRequest\x1a\x1e.notify.v1.ListBrokersResponse2\xe2\x13\n" +
+	"\vListBrokers\x12\x1d.notify.v1.ListBrokersRequest\x1a\x1e.notify.v1.ListBrokersResponse2\xa3\x14\n" +
 	"\x05Admin\x12L\n" +
 	"\vCreateTopic\x12\x1d.notify.v1.CreateTopicRequest\x1a\x1e.notify.v1.CreateTopicResponse\x12L\n" +
 	"\vUpdateTopic\x12\x1d.notify.v1.UpdateTopicRequest\x1a\x1e.notify.v1.UpdateTopicResponse\x12I\n" +
@@ -7269,7 +7459,8 @@ const file_notify_v1_notify_proto_rawDesc = "" +
 	"\x0fListDeadLetters\x12!.notify.v1.ListDeadLettersRequest\x1a\".notify.v1.ListDeadLettersResponse\x12_\n" +
 	"\x12RedriveDeadLetters\x12#.notify.v1.ChangeDeadLettersRequest\x1a$.notify.v1.ChangeDeadLettersResponse\x12]\n" +
 	"\x10PurgeDeadLetters\x12#.notify.v1.ChangeDeadLettersRequest\x1a$.notify.v1.ChangeDeadLettersResponse\x12L\n" +
-	"\vShowMessage\x12\x1d.notify.v1.ShowMessageRequest\x1a\x1e.notify.v1.ShowMessageResponseB-Z+notifymirror/notifyd/api/notify/v1;notifyv1b\x06proto3"
+	"\vShowMessage\x12\x1d.notify.v1.ShowMessageRequest\x1a\x1e.notify.v1.ShowMessageResponse\x12?\n" +
+	"\x06Replay\x12\x18.notify.v1.ReplayRequest\x1a\x19.notify.v1.ReplayResponse0\x01B-Z+notifymirror/notifyd/api/notify/v1;notifyv1b\x06proto3"
 
 var (
 	file_notify_v1_notify_proto_rawDescOnce sync.Once
@@ -7284,7 +7475,7 @@ func file_notify_v1_notify_proto_rawDescGZIP() []byte {
 }
 
 var file_notify_v1_notify_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_notify_v1_notify_proto_msgTypes = make([]protoimpl.MessageInfo, 103)
+var file_notify_v1_notify_proto_msgTypes = make([]protoimpl.MessageInfo, 106)
 var file_notify_v1_notify_proto_goTypes = []any{
 	(Decision)(0),                      // 0: notify.v1.Decision
 	(Durability)(0),                    // 1: notify.v1.Durability
@@ -7391,15 +7582,18 @@ var file_notify_v1_notify_proto_goTypes = []any{
 	(*GroupState)(nil),                 // 102: notify.v1.GroupState
 	(*OutboxRow)(nil),                  // 103: notify.v1.OutboxRow
 	(*DedupKey)(nil),                   // 104: notify.v1.DedupKey
-	(*ErrorDetail)(nil),                // 105: notify.v1.ErrorDetail
-	nil,                                // 106: notify.v1.Message.HeadersEntry
+	(*ReplayRequest)(nil),              // 105: notify.v1.ReplayRequest
+	(*ReplayResponse)(nil),             // 106: notify.v1.ReplayResponse
+	(*ReplayOutcome)(nil),              // 107: notify.v1.ReplayOutcome
+	(*ErrorDetail)(nil),                // 108: notify.v1.ErrorDetail
+	nil,                                // 109: notify.v1.Message.HeadersEntry
 }
 var file_notify_v1_notify_proto_depIdxs = []int32{
-	106, // 0: notify.v1.Message.headers:type_name -> notify.v1.Message.HeadersEntry
+	109, // 0: notify.v1.Message.headers:type_name -> notify.v1.Message.HeadersEntry
 	4,   // 1: notify.v1.PublishRequest.message:type_name -> notify.v1.Message
 	5,   // 2: notify.v1.PublishStreamRequest.publishes:type_name -> notify.v1.PublishRequest
 	9,   // 3: notify.v1.PublishStreamResponse.results:type_name -> notify.v1.PublishResult
-	105, // 4: notify.v1.PublishResult.error:type_name -> notify.v1.ErrorDetail
+	108, // 4: notify.v1.PublishResult.error:type_name -> notify.v1.ErrorDetail
 	11,  // 5: notify.v1.SubscribeRequest.attach:type_name -> notify.v1.Attach
 	12,  // 6: notify.v1.SubscribeRequest.nacks:type_name -> notify.v1.Nack
 	37,  // 7: notify.v1.Attach.subscriptions:type_name -> notify.v1.Subscription
@@ -7460,90 +7654,94 @@ var file_notify_v1_notify_proto_depIdxs = []int32{
 	104, // 62: notify.v1.ShowMessageResponse.dedup:type_name -> notify.v1.DedupKey
 	4,   // 63: notify.v1.StoredMessage.message:type_name -> notify.v1.Message
 	102, // 64: notify.v1.StoredMessage.groups:type_name -> notify.v1.GroupState
-	3,   // 65: notify.v1.ErrorDetail.reason:type_name -> notify.v1.Reason
-	5,   // 66: notify.v1.Messaging.Publish:input_type -> notify.v1.PublishRequest
-	7,   // 67: notify.v1.Messaging.PublishStream:input_type -> notify.v1.PublishStreamRequest
-	10,  // 68: notify.v1.Messaging.Subscribe:input_type -> notify.v1.SubscribeRequest
-	16,  // 69: notify.v1.Messaging.Prepare:input_type -> notify.v1.PrepareRequest
-	18,  // 70: notify.v1.Messaging.Commit:input_type -> notify.v1.DecideRequest
-	18,  // 71: notify.v1.Messaging.Rollback:input_type -> notify.v1.DecideRequest
-	20,  // 72: notify.v1.Messaging.CheckBack:input_type -> notify.v1.CheckBackRequest
-	25,  // 73: notify.v1.Messaging.ListBrokers:input_type -> notify.v1.ListBrokersRequest
-	29,  // 74: notify.v1.Admin.CreateTopic:input_type -> notify.v1.CreateTopicRequest
-	31,  // 75: notify.v1.Admin.UpdateTopic:input_type -> notify.v1.UpdateTopicRequest
-	33,  // 76: notify.v1.Admin.ListTopics:input_type -> notify.v1.ListTopicsRequest
-	35,  // 77: notify.v1.Admin.GetTopic:input_type -> notify.v1.GetTopicRequest
-	51,  // 78: notify.v1.Admin.ListGroups:input_type -> notify.v1.ListGroupsRequest
-	53,  // 79: notify.v1.Admin.GetGroup:input_type -> notify.v1.GetGroupRequest
-	45,  // 80: notify.v1.Admin.DropGroup:input_type -> notify.v1.DropGroupRequest
-	39,  // 81: notify.v1.Admin.AddSubscription:input_type -> notify.v1.AddSubscriptionRequest
-	41,  // 82: notify.v1.Admin.UpdateSubscription:input_type -> notify.v1.UpdateSubscriptionRequest
-	43,  // 83: notify.v1.Admin.RemoveSubscription:input_type -> notify.v1.RemoveSubscriptionRequest
-	47,  // 84: notify.v1.Admin.ListSubscriptions:input_type -> notify.v1.ListSubscriptionsRequest
-	73,  // 85: notify.v1.Admin.ListShards:input_type -> notify.v1.ListShardsRequest
-	57,  // 86: notify.v1.Admin.SetWebhook:input_type -> notify.v1.SetWebhookRequest
-	59,  // 87: notify.v1.Admin.ListWebhooks:input_type -> notify.v1.ListWebhooksRequest
-	61,  // 88: notify.v1.Admin.GetWebhook:input_type -> notify.v1.GetWebhookRequest
-	63,  // 89: notify.v1.Admin.RotateWebhook:input_type -> notify.v1.RotateWebhookRequest
-	65,  // 90: notify.v1.Admin.EnableWebhook:input_type -> notify.v1.EnableWebhookRequest
-	67,  // 91: notify.v1.Admin.DisableWebhook:input_type -> notify.v1.DisableWebhookRequest
-	69,  // 92: notify.v1.Admin.RemoveWebhook:input_type -> notify.v1.RemoveWebhookRequest
-	71,  // 93: notify.v1.Admin.TestWebhook:input_type -> notify.v1.TestWebhookRequest
-	77,  // 94: notify.v1.Admin.ListHalves:input_type -> notify.v1.ListHalvesRequest
-	79,  // 95: notify.v1.Admin.GetHalf:input_type -> notify.v1.GetHalfRequest
-	81,  // 96: notify.v1.Admin.CheckHalf:input_type -> notify.v1.CheckHalfRequest
-	83,  // 97: notify.v1.Admin.DecideHalf:input_type -> notify.v1.DecideHalfRequest
-	86,  // 98: notify.v1.Admin.ListRejected:input_type -> notify.v1.ListRejectedRequest
-	88,  // 99: notify.v1.Admin.GetRejected:input_type -> notify.v1.GetRejectedRequest
-	90,  // 100: notify.v1.Admin.ResubmitRejected:input_type -> notify.v1.ResubmitRejectedRequest
-	94,  // 101: notify.v1.Admin.ListDeadLetters:input_type -> notify.v1.ListDeadLettersRequest
-	96,  // 102: notify.v1.Admin.RedriveDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
-	96,  // 103: notify.v1.Admin.PurgeDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
-	99,  // 104: notify.v1.Admin.ShowMessage:input_type -> notify.v1.ShowMessageRequest
-	6,   // 105: notify.v1.Messaging.Publish:output_type -> notify.v1.PublishResponse
-	8,   // 106: notify.v1.Messaging.PublishStream:output_type -> notify.v1.PublishStreamResponse
-	13,  // 107: notify.v1.Messaging.Subscribe:output_type -> notify.v1.SubscribeResponse
-	17,  // 108: notify.v1.Messaging.Prepare:output_type -> notify.v1.PrepareResponse
-	19,  // 109: notify.v1.Messaging.Commit:output_type -> notify.v1.DecideResponse
-	19,  // 110: notify.v1.Messaging.Rollback:output_type -> notify.v1.DecideResponse
-	23,  // 111: notify.v1.Messaging.CheckBack:output_type -> notify.v1.CheckBackResponse
-	26,  // 112: notify.v1.Messaging.ListBrokers:output_type -> notify.v1.ListBrokersResponse
-	30,  // 113: notify.v1.Admin.CreateTopic:output_type -> notify.v1.CreateTopicResponse
-	32,  // 114: notify.v1.Admin.UpdateTopic:output_type -> notify.v1.UpdateTopicResponse
-	34,  // 115: notify.v1.Admin.ListTopics:output_type -> notify.v1.ListTopicsResponse
-	36,  // 116: notify.v1.Admin.GetTopic:output_type -> notify.v1.GetTopicResponse
-	52,  // 117: notify.v1.Admin.ListGroups:output_type -> notify.v1.ListGroupsResponse
-	54,  // 118: notify.v1.Admin.GetGroup:output_type -> notify.v1.GetGroupResponse
-	46,  // 119: notify.v1.Admin.DropGroup:output_type -> notify.v1.DropGroupResponse
-	40,  // 120: notify.v1.Admin.AddSubscription:output_type -> notify.v1.AddSubscriptionResponse
-	42,  // 121: notify.v1.Admin.UpdateSubscription:output_type -> notify.v1.UpdateSubscriptionResponse
-	44,  // 122: notify.v1.Admin.RemoveSubscription:output_type -> notify.v1.RemoveSubscriptionResponse
-	48,  // 123: notify.v1.Admin.ListSubscriptions:output_type -> notify.v1.ListSubscriptionsResponse
-	74,  // 124: notify.v1.Admin.ListShards:output_type -> notify.v1.ListShardsResponse
-	58,  // 125: notify.v1.Admin.SetWebhook:output_type -> notify.v1.SetWebhookResponse
-	60,  // 126: notify.v1.Admin.ListWebhooks:output_type -> notify.v1.ListWebhooksResponse
-	62,  // 127: notify.v1.Admin.GetWebhook:output_type -> notify.v1.GetWebhookResponse
-	64,  // 128: notify.v1.Admin.RotateWebhook:output_type -> notify.v1.RotateWebhookResponse
-	66,  // 129: notify.v1.Admin.EnableWebhook:output_type -> notify.v1.EnableWebhookResponse
-	68,  // 130: notify.v1.Admin.DisableWebhook:output_type -> notify.v1.DisableWebhookResponse
-	70,  // 131: notify.v1.Admin.RemoveWebhook:output_type -> notify.v1.RemoveWebhookResponse
-	72,  // 132: notify.v1.Admin.TestWebhook:output_type -> notify.v1.TestWebhookResponse
-	78,  // 133: notify.v1.Admin.ListHalves:output_type -> notify.v1.ListHalvesResponse
-	80,  // 134: notify.v1.Admin.GetHalf:output_type -> notify.v1.GetHalfResponse
-	82,  // 135: notify.v1.Admin.CheckHalf:output_type -> notify.v1.CheckHalfResponse
-	84,  // 136: notify.v1.Admin.DecideHalf:output_type -> notify.v1.DecideHalfResponse
-	87,  // 137: notify.v1.Admin.ListRejected:output_type -> notify.v1.ListRejectedResponse
-	89,  // 138: notify.v1.Admin.GetRejected:output_type -> notify.v1.GetRejectedResponse
-	91,  // 139: notify.v1.Admin.ResubmitRejected:output_type -> notify.v1.ResubmitRejectedResponse
-	95,  // 140: notify.v1.Admin.ListDeadLetters:output_type -> notify.v1.ListDeadLettersResponse
-	97,  // 141: notify.v1.Admin.RedriveDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
-	97,  // 142: notify.v1.Admin.PurgeDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
-	100, // 143: notify.v1.Admin.ShowMessage:output_type -> notify.v1.ShowMessageResponse
-	105, // [105:144] is the sub-list for method output_type
-	66,  // [66:105] is the sub-list for method input_type
-	66,  // [66:66] is the sub-list for extension type_name
-	66,  // [66:66] is the sub-list for extension extendee
-	0,   // [0:66] is the sub-list for field type_name
+	4,   // 65: notify.v1.ReplayRequest.messages:type_name -> notify.v1.Message
+	107, // 66: notify.v1.ReplayResponse.outcomes:type_name -> notify.v1.ReplayOutcome
+	3,   // 67: notify.v1.ErrorDetail.reason:type_name -> notify.v1.Reason
+	5,   // 68: notify.v1.Messaging.Publish:input_type -> notify.v1.PublishRequest
+	7,   // 69: notify.v1.Messaging.PublishStream:input_type -> notify.v1.PublishStreamRequest
+	10,  // 70: notify.v1.Messaging.Subscribe:input_type -> notify.v1.SubscribeRequest
+	16,  // 71: notify.v1.Messaging.Prepare:input_type -> notify.v1.PrepareRequest
+	18,  // 72: notify.v1.Messaging.Commit:input_type -> notify.v1.DecideRequest
+	18,  // 73: notify.v1.Messaging.Rollback:input_type -> notify.v1.DecideRequest
+	20,  // 74: notify.v1.Messaging.CheckBack:input_type -> notify.v1.CheckBackRequest
+	25,  // 75: notify.v1.Messaging.ListBrokers:input_type -> notify.v1.ListBrokersRequest
+	29,  // 76: notify.v1.Admin.CreateTopic:input_type -> notify.v1.CreateTopicRequest
+	31,  // 77: notify.v1.Admin.UpdateTopic:input_type -> notify.v1.UpdateTopicRequest
+	33,  // 78: notify.v1.Admin.ListTopics:input_type -> notify.v1.ListTopicsRequest
+	35,  // 79: notify.v1.Admin.GetTopic:input_type -> notify.v1.GetTopicRequest
+	51,  // 80: notify.v1.Admin.ListGroups:input_type -> notify.v1.ListGroupsRequest
+	53,  // 81: notify.v1.Admin.GetGroup:input_type -> notify.v1.GetGroupRequest
+	45,  // 82: notify.v1.Admin.DropGroup:input_type -> notify.v1.DropGroupRequest
+	39,  // 83: notify.v1.Admin.AddSubscription:input_type -> notify.v1.AddSubscriptionRequest
+	41,  // 84: notify.v1.Admin.UpdateSubscription:input_type -> notify.v1.UpdateSubscriptionRequest
+	43,  // 85: notify.v1.Admin.RemoveSubscription:input_type -> notify.v1.RemoveSubscriptionRequest
+	47,  // 86: notify.v1.Admin.ListSubscriptions:input_type -> notify.v1.ListSubscriptionsRequest
+	73,  // 87: notify.v1.Admin.ListShards:input_type -> notify.v1.ListShardsRequest
+	57,  // 88: notify.v1.Admin.SetWebhook:input_type -> notify.v1.SetWebhookRequest
+	59,  // 89: notify.v1.Admin.ListWebhooks:input_type -> notify.v1.ListWebhooksRequest
+	61,  // 90: notify.v1.Admin.GetWebhook:input_type -> notify.v1.GetWebhookRequest
+	63,  // 91: notify.v1.Admin.RotateWebhook:input_type -> notify.v1.RotateWebhookRequest
+	65,  // 92: notify.v1.Admin.EnableWebhook:input_type -> notify.v1.EnableWebhookRequest
+	67,  // 93: notify.v1.Admin.DisableWebhook:input_type -> notify.v1.DisableWebhookRequest
+	69,  // 94: notify.v1.Admin.RemoveWebhook:input_type -> notify.v1.RemoveWebhookRequest
+	71,  // 95: notify.v1.Admin.TestWebhook:input_type -> notify.v1.TestWebhookRequest
+	77,  // 96: notify.v1.Admin.ListHalves:input_type -> notify.v1.ListHalvesRequest
+	79,  // 97: notify.v1.Admin.GetHalf:input_type -> notify.v1.GetHalfRequest
+	81,  // 98: notify.v1.Admin.CheckHalf:input_type -> notify.v1.CheckHalfRequest
+	83,  // 99: notify.v1.Admin.DecideHalf:input_type -> notify.v1.DecideHalfRequest
+	86,  // 100: notify.v1.Admin.ListRejected:input_type -> notify.v1.ListRejectedRequest
+	88,  // 101: notify.v1.Admin.GetRejected:input_type -> notify.v1.GetRejectedRequest
+	90,  // 102: notify.v1.Admin.ResubmitRejected:input_type -> notify.v1.ResubmitRejectedRequest
+	94,  // 103: notify.v1.Admin.ListDeadLetters:input_type -> notify.v1.ListDeadLettersRequest
+	96,  // 104: notify.v1.Admin.RedriveDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
+	96,  // 105: notify.v1.Admin.PurgeDeadLetters:input_type -> notify.v1.ChangeDeadLettersRequest
+	99,  // 106: notify.v1.Admin.ShowMessage:input_type -> notify.v1.ShowMessageRequest
+	105, // 107: notify.v1.Admin.Replay:input_type -> notify.v1.ReplayRequest
+	6,   // 108: notify.v1.Messaging.Publish:output_type -> notify.v1.PublishResponse
+	8,   // 109: notify.v1.Messaging.PublishStream:output_type -> notify.v1.PublishStreamResponse
+	13,  // 110: notify.v1.Messaging.Subscribe:output_type -> notify.v1.SubscribeResponse
+	17,  // 111: notify.v1.Messaging.Prepare:output_type -> notify.v1.PrepareResponse
+	19,  // 112: notify.v1.Messaging.Commit:output_type -> notify.v1.DecideResponse
+	19,  // 113: notify.v1.Messaging.Rollback:output_type -> notify.v1.DecideResponse
+	23,  // 114: notify.v1.Messaging.CheckBack:output_type -> notify.v1.CheckBackResponse
+	26,  // 115: notify.v1.Messaging.ListBrokers:output_type -> notify.v1.ListBrokersResponse
+	30,  // 116: notify.v1.Admin.CreateTopic:output_type -> notify.v1.CreateTopicResponse
+	32,  // 117: notify.v1.Admin.UpdateTopic:output_type -> notify.v1.UpdateTopicResponse
+	34,  // 118: notify.v1.Admin.ListTopics:output_type -> notify.v1.ListTopicsResponse
+	36,  // 119: notify.v1.Admin.GetTopic:output_type -> notify.v1.GetTopicResponse
+	52,  // 120: notify.v1.Admin.ListGroups:output_type -> notify.v1.ListGroupsResponse
+	54,  // 121: notify.v1.Admin.GetGroup:output_type -> notify.v1.GetGroupResponse
+	46,  // 122: notify.v1.Admin.DropGroup:output_type -> notify.v1.DropGroupResponse
+	40,  // 123: notify.v1.Admin.AddSubscription:output_type -> notify.v1.AddSubscriptionResponse
+	42,  // 124: notify.v1.Admin.UpdateSubscription:output_type -> notify.v1.UpdateSubscriptionResponse
+	44,  // 125: notify.v1.Admin.RemoveSubscription:output_type -> notify.v1.RemoveSubscriptionResponse
+	48,  // 126: notify.v1.Admin.ListSubscriptions:output_type -> notify.v1.ListSubscriptionsResponse
+	74,  // 127: notify.v1.Admin.ListShards:output_type -> notify.v1.ListShardsResponse
+	58,  // 128: notify.v1.Admin.SetWebhook:output_type -> notify.v1.SetWebhookResponse
+	60,  // 129: notify.v1.Admin.ListWebhooks:output_type -> notify.v1.ListWebhooksResponse
+	62,  // 130: notify.v1.Admin.GetWebhook:output_type -> notify.v1.GetWebhookResponse
+	64,  // 131: notify.v1.Admin.RotateWebhook:output_type -> notify.v1.RotateWebhookResponse
+	66,  // 132: notify.v1.Admin.EnableWebhook:output_type -> notify.v1.EnableWebhookResponse
+	68,  // 133: notify.v1.Admin.DisableWebhook:output_type -> notify.v1.DisableWebhookResponse
+	70,  // 134: notify.v1.Admin.RemoveWebhook:output_type -> notify.v1.RemoveWebhookResponse
+	72,  // 135: notify.v1.Admin.TestWebhook:output_type -> notify.v1.TestWebhookResponse
+	78,  // 136: notify.v1.Admin.ListHalves:output_type -> notify.v1.ListHalvesResponse
+	80,  // 137: notify.v1.Admin.GetHalf:output_type -> notify.v1.GetHalfResponse
+	82,  // 138: notify.v1.Admin.CheckHalf:output_type -> notify.v1.CheckHalfResponse
+	84,  // 139: notify.v1.Admin.DecideHalf:output_type -> notify.v1.DecideHalfResponse
+	87,  // 140: notify.v1.Admin.ListRejected:output_type -> notify.v1.ListRejectedResponse
+	89,  // 141: notify.v1.Admin.GetRejected:output_type -> notify.v1.GetRejectedResponse
+	91,  // 142: notify.v1.Admin.ResubmitRejected:output_type -> notify.v1.ResubmitRejectedResponse
+	95,  // 143: notify.v1.Admin.ListDeadLetters:output_type -> notify.v1.ListDeadLettersResponse
+	97,  // 144: notify.v1.Admin.RedriveDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
+	97,  // 145: notify.v1.Admin.PurgeDeadLetters:output_type -> notify.v1.ChangeDeadLettersResponse
+	100, // 146: notify.v1.Admin.ShowMessage:output_type -> notify.v1.ShowMessageResponse
+	106, // 147: notify.v1.Admin.Replay:output_type -> notify.v1.ReplayResponse
+	108, // [108:148] is the sub-list for method output_type
+	68,  // [68:108] is the sub-list for method input_type
+	68,  // [68:68] is the sub-list for extension type_name
+	68,  // [68:68] is the sub-list for extension extendee
+	0,   // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_notify_v1_notify_proto_init() }
@@ -7561,7 +7759,7 @@ func file_notify_v1_notify_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_notify_v1_notify_proto_rawDesc), len(file_notify_v1_notify_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   103,
+			NumMessages:   106,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -125,6 +125,8 @@ const (
 	AdminPurgeDeadLettersProcedure = "/notify.v1.Admin/PurgeDeadLetters"
 	// AdminShowMessageProcedure is the fully-qualified name of the Admin's ShowMessage RPC.
 	AdminShowMessageProcedure = "/notify.v1.Admin/ShowMessage"
+	// AdminReplayProcedure is the fully-qualified name of the Admin's Replay RPC.
+	AdminReplayProcedure = "/notify.v1.Admin/Replay"
 )
 
 // MessagingClient is a client for the notify.v1.Messaging service.
@@ -478,6 +480,10 @@ type AdminClient interface {
 	// ShowMessage tells one message's life: where it stands, what each group has done about it, and
 	// why it waits. Any broker takes it and asks the owner of the message's shard. A message that stands nowhere is no error.
 	ShowMessage(context.Context, *connect.Request[v1.ShowMessageRequest]) (*connect.Response[v1.ShowMessageResponse], error)
+	// Replay pushes messages of the mirror to one group again, behind what is live, and tells what became of each. The
+	// subscription's filter, ack wait and retries hold. The answering broker has them in memory only: nothing is stored, and
+	// none becomes a dead letter. When the call ends early, send again what has no outcome yet; that may repeat deliveries.
+	Replay(context.Context, *connect.Request[v1.ReplayRequest]) (*connect.ServerStreamForClient[v1.ReplayResponse], error)
 }
 
 // NewAdminClient constructs a client for the notify.v1.Admin service. By default, it uses the
@@ -677,6 +683,12 @@ func NewAdminClient(httpClient connect.HTTPClient, baseURL string, opts ...conne
 			connect.WithSchema(adminMethods.ByName("ShowMessage")),
 			connect.WithClientOptions(opts...),
 		),
+		replay: connect.NewClient[v1.ReplayRequest, v1.ReplayResponse](
+			httpClient,
+			baseURL+AdminReplayProcedure,
+			connect.WithSchema(adminMethods.ByName("Replay")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -713,6 +725,7 @@ type adminClient struct {
 	redriveDeadLetters *connect.Client[v1.ChangeDeadLettersRequest, v1.ChangeDeadLettersResponse]
 	purgeDeadLetters   *connect.Client[v1.ChangeDeadLettersRequest, v1.ChangeDeadLettersResponse]
 	showMessage        *connect.Client[v1.ShowMessageRequest, v1.ShowMessageResponse]
+	replay             *connect.Client[v1.ReplayRequest, v1.ReplayResponse]
 }
 
 // CreateTopic calls notify.v1.Admin.CreateTopic.
@@ -870,6 +883,11 @@ func (c *adminClient) ShowMessage(ctx context.Context, req *connect.Request[v1.S
 	return c.showMessage.CallUnary(ctx, req)
 }
 
+// Replay calls notify.v1.Admin.Replay.
+func (c *adminClient) Replay(ctx context.Context, req *connect.Request[v1.ReplayRequest]) (*connect.ServerStreamForClient[v1.ReplayResponse], error) {
+	return c.replay.CallServerStream(ctx, req)
+}
+
 // AdminHandler is an implementation of the notify.v1.Admin service.
 type AdminHandler interface {
 	CreateTopic(context.Context, *connect.Request[v1.CreateTopicRequest]) (*connect.Response[v1.CreateTopicResponse], error)
@@ -931,6 +949,10 @@ type AdminHandler interface {
 	// ShowMessage tells one message's life: where it stands, what each group has done about it, and
 	// why it waits. Any broker takes it and asks the owner of the message's shard. A message that stands nowhere is no error.
 	ShowMessage(context.Context, *connect.Request[v1.ShowMessageRequest]) (*connect.Response[v1.ShowMessageResponse], error)
+	// Replay pushes messages of the mirror to one group again, behind what is live, and tells what became of each. The
+	// subscription's filter, ack wait and retries hold. The answering broker has them in memory only: nothing is stored, and
+	// none becomes a dead letter. When the call ends early, send again what has no outcome yet; that may repeat deliveries.
+	Replay(context.Context, *connect.Request[v1.ReplayRequest], *connect.ServerStream[v1.ReplayResponse]) error
 }
 
 // NewAdminHandler builds an HTTP handler from the service implementation. It returns the path on
@@ -1126,6 +1148,12 @@ func NewAdminHandler(svc AdminHandler, opts ...connect.HandlerOption) (string, h
 		connect.WithSchema(adminMethods.ByName("ShowMessage")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminReplayHandler := connect.NewServerStreamHandler(
+		AdminReplayProcedure,
+		svc.Replay,
+		connect.WithSchema(adminMethods.ByName("Replay")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/notify.v1.Admin/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AdminCreateTopicProcedure:
@@ -1190,6 +1218,8 @@ func NewAdminHandler(svc AdminHandler, opts ...connect.HandlerOption) (string, h
 			adminPurgeDeadLettersHandler.ServeHTTP(w, r)
 		case AdminShowMessageProcedure:
 			adminShowMessageHandler.ServeHTTP(w, r)
+		case AdminReplayProcedure:
+			adminReplayHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -1321,4 +1351,8 @@ func (UnimplementedAdminHandler) PurgeDeadLetters(context.Context, *connect.Requ
 
 func (UnimplementedAdminHandler) ShowMessage(context.Context, *connect.Request[v1.ShowMessageRequest]) (*connect.Response[v1.ShowMessageResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.ShowMessage is not implemented"))
+}
+
+func (UnimplementedAdminHandler) Replay(context.Context, *connect.Request[v1.ReplayRequest], *connect.ServerStream[v1.ReplayResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("notify.v1.Admin.Replay is not implemented"))
 }
