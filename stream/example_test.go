@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -121,6 +122,11 @@ func ExampleProcessor() {
 // offsets of what is in it, so that a restart neither loses nor counts twice.
 func ExampleStep_Put() {
 	perMinute := window.Config{Size: time.Minute, Lateness: 5 * time.Second}
+	metrics, err := window.NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	_ = func(ctx context.Context, step *stream.Step, batch []stream.Record) error {
 		w, err := window.Restore(perMinute, step.Get("window"))
 		if err != nil {
@@ -140,6 +146,7 @@ func ExampleStep_Put() {
 				step.Emit("per-minute", []byte(key), fmt.Appendf(nil, "%v %d", closed, sum.Sum))
 			}
 		}
+		metrics.Observe("totals", batch[0].Partition, w)
 		snapshot, err := w.Snapshot()
 		step.Put("window", snapshot)
 		return err

@@ -19,6 +19,9 @@ type metrics struct {
 	foreign    *prometheus.CounterVec
 	lagRecords *prometheus.GaugeVec
 	lagSeconds *prometheus.GaugeVec
+
+	stateEntries *prometheus.GaugeVec
+	stateBytes   *prometheus.GaugeVec
 }
 
 // topicMetrics are those of one group and topic.
@@ -28,7 +31,7 @@ type topicMetrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
-	byTopic := []string{"group", "topic"}
+	byTopic, byPartition := []string{"group", "topic"}, []string{"group", "topic", "partition"}
 	m := &metrics{}
 	err := errors.Join(
 		register(reg, &m.records, prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -60,7 +63,13 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		}, byTopic)),
 		register(reg, &m.lagRecords, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "notify_stream_lag_records", Help: "Records not handled yet; markers among them count too. 0 when there is nothing to handle.",
-		}, []string{"group", "topic", "partition"})),
+		}, byPartition)),
+		register(reg, &m.stateEntries, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "notify_stream_state_entries", Help: "Keys in the state of a processor's partition, as committed.",
+		}, byPartition)),
+		register(reg, &m.stateBytes, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "notify_stream_state_bytes", Help: "Keys and values in the state of a processor's partition, as committed.",
+		}, byPartition)),
 		register(reg, &m.lagSeconds, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "notify_stream_lag_seconds", Help: "Time since the latest instant for which all committed before it is handled; grows while Kafka is away.",
 		}, byTopic)),

@@ -45,6 +45,7 @@ func (cfg ProcessorConfig) withDefaults() (ProcessorConfig, error) {
 	wrong(cfg.Handler != nil || cfg.BatchHandler != nil, "Handler: a processor has Process instead")
 	wrong(cfg.RejectTopic != "", "RejectTopic: a processor emits what it rejects, in its transaction")
 	wrong(cfg.ReadUncommitted, "ReadUncommitted: a processor reads what is committed")
+	wrong(cfg.End.kind != unset, "End: a processor has none")
 	wrong(cfg.MaxState < 0, "MaxState: negative")
 	cfg.MaxState = orDefault(cfg.MaxState, 64<<20)
 	var err error
@@ -148,6 +149,7 @@ func (g *processing) Setup(s sarama.ConsumerGroupSession) error {
 				g.mu.Lock()
 				defer g.mu.Unlock()
 				g.tasks[place{kafka, n}] = t
+				t.measure()
 				// The session begins to read here; each goes in one direction only.
 				s.MarkOffset(kafka, n, t.next, "")
 				s.ResetOffset(kafka, n, t.next, "")
@@ -194,6 +196,7 @@ func (g *processing) Cleanup(s sarama.ConsumerGroupSession) error {
 	defer g.mu.Unlock()
 	for _, t := range g.tasks {
 		t.writer.close()
+		t.letGo()
 	}
 	g.tasks = nil
 	g.p.c.cfg.Logger.Info("partitions given up", "group", g.p.cfg.Group, "generation", s.GenerationID())

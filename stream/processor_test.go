@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -96,6 +97,26 @@ func processor(t testing.TB, cfg stream.ProcessorConfig) *running {
 	r := &running{}
 	r.process(t, cfg)
 	return r
+}
+
+func TestTheSizeOfAProcessorsStateIsTold(t *testing.T) {
+	name := topic(t, 1)
+	out := processed(t, name)
+	m := newMirror(t, name)
+	m.commit(0, "a", "b")
+	cfg := numbering(name, out, brokers())
+	reg := prometheus.NewRegistry()
+	cfg.Registerer = reg
+	r := processor(t, cfg)
+	outputs(t, out, 2)
+	waitGauge(t, reg, "notify_stream_state_entries", func(sum float64, series int) bool { return sum == 1 && series == 1 })
+	waitGauge(t, reg, "notify_stream_state_bytes", func(sum float64, series int) bool { return sum > 1 && series == 1 })
+	r.stop(t)
+	for _, name := range []string{"notify_stream_state_entries", "notify_stream_state_bytes"} {
+		if _, series := gauge(t, reg, name); series != 0 {
+			t.Errorf("%s is still told of a partition that was given up", name)
+		}
+	}
 }
 
 func TestAProcessorsStateAndOutputsGoOnWhereItStopped(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/IBM/sarama"
 
@@ -90,7 +91,27 @@ func (t *task) process(ctx context.Context, batch []Record) error {
 		}
 	}
 	t.size = size
+	t.measure()
 	return nil
+}
+
+// labels are those of the partition's metrics.
+func (t *task) labels() []string {
+	return []string{t.p.cfg.Group, t.p.c.topics[t.place.kafka], strconv.Itoa(int(t.place.number))}
+}
+
+// measure tells the metrics how large the state is.
+func (t *task) measure() {
+	m, labels := t.p.c.metrics, t.labels()
+	m.stateEntries.WithLabelValues(labels...).Set(float64(len(t.state)))
+	m.stateBytes.WithLabelValues(labels...).Set(float64(t.size))
+}
+
+// letGo ends what is said about the state.
+func (t *task) letGo() {
+	m, labels := t.p.c.metrics, t.labels()
+	m.stateEntries.DeleteLabelValues(labels...)
+	m.stateBytes.DeleteLabelValues(labels...)
 }
 
 // sizeWith is what the state takes with some changes.

@@ -19,7 +19,7 @@
 //     what made it can be saved together (stream.Processor does that in one transaction).
 //
 // Files: window.go, span.go (which windows a time is in), aggregate.go, snapshot.go,
-// errors.go.
+// metrics.go (what a caller may tell Prometheus of them), errors.go.
 //
 // Not obvious:
 //   - Event time moves by events only. While nothing comes, no window closes; a caller

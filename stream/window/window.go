@@ -80,6 +80,9 @@ type Windows struct {
 	mark   int64
 	marked bool
 	late   int64
+	// merged and dropped are events that came too late for a part of their windows, or for
+	// all, and that no Metrics were told of.
+	merged, dropped int64
 
 	spans []int64 // reused
 }
@@ -124,12 +127,23 @@ func (w *Windows) Add(e Event) (late []Span, err error) {
 	for _, start := range w.spans[len(late):] { // the closed ones are the first
 		w.count(start, e)
 	}
-	if len(late) > 0 {
-		w.late++
-	}
+	w.countLate(len(late), len(w.spans))
 	w.cells += fresh
 	w.advance(e.Input, at)
 	return late, nil
+}
+
+// countLate counts an event that came too late for some of its windows.
+func (w *Windows) countLate(late, all int) {
+	switch late {
+	case 0:
+		return
+	case all:
+		w.dropped++
+	default:
+		w.merged++
+	}
+	w.late++
 }
 
 // count puts an event into an open window; the sum was checked.
