@@ -151,9 +151,9 @@ func causeOf(err error, at stage) Cause {
 	return Refused
 }
 
-// located makes an error ready for the caller: a StopError with the address, or else
+// placed makes an error ready for the caller: a StopError with the address, or else
 // the error with the address before it.
-func (c *Config) located(err error, at stage) error {
+func (c *Config) placed(err error, at stage) error {
 	if stop, _ := c.judge(err, at); stop != nil {
 		return stop.at(c.Addr)
 	}

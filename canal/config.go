@@ -1,10 +1,12 @@
 package canal
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"time"
 )
@@ -14,6 +16,10 @@ import (
 type Config struct {
 	// Addr is host:port, or the path of a Unix socket. Required.
 	Addr string
+	// Find, when set, tells before each connection at which address the server is now; Addr is
+	// then a name for messages. Where TLS checks names it is that address's host that is checked.
+	// An error is tried again.
+	Find func(context.Context) (addr string, err error)
 	// User needs REPLICATION SLAVE on *.* and nothing else. Required.
 	User     string
 	Password string
@@ -109,6 +115,23 @@ func def[T comparable](field *T, value T) {
 	if *field == zero {
 		*field = value
 	}
+}
+
+// located is the configuration for the next connection.
+func (c Config) located(ctx context.Context) (Config, error) {
+	if c.Find == nil {
+		return c, nil
+	}
+	addr, err := c.Find(ctx)
+	if err != nil {
+		return c, err
+	}
+	c.Addr = addr
+	if host, _, err := net.SplitHostPort(addr); err == nil && c.TLS != nil {
+		c.TLS = c.TLS.Clone()
+		c.TLS.ServerName = host
+	}
+	return c, nil
 }
 
 // network is the kind of Addr.

@@ -31,22 +31,28 @@ func (i *ServerInfo) GoOn(from Position) (Position, error) {
 }
 
 // keep takes out of s what executed does not have; state is a MariaDB server's binlog state.
+// On MariaDB it goes back to the last transaction that the server has of the one that gave the
+// position's GTID: behind it the two have parted, as after the promotion of a replica that had
+// not got everything. When it has none of that one, nothing tells where, and s ends with the server.
 func (s *gtidSet) keep(executed *gtidSet, state string) error {
 	for src, list := range s.mysql {
 		if s.mysql[src] = without(list, without(list, executed.mysql[src])); len(s.mysql[src]) == 0 {
 			delete(s.mysql, src)
 		}
 	}
+	logged, err := originsOf(state)
+	if err != nil {
+		return err
+	}
 	for d, g := range s.maria {
-		one := newGTIDSet(MariaDB)
-		one.maria[d] = g
-		never, err := unlogged(state, one)
-		switch last, has := executed.maria[d]; {
-		case err != nil:
-			return err
+		last, has := executed.maria[d]
+		switch shared := logged[origin{d, g.server}]; {
 		case !has:
 			delete(s.maria, d)
-		case never != "" || last.seq < g.seq: // nothing tells where the two parted
+		case last.seq >= g.seq && (len(logged) == 0 || shared >= g.seq):
+		case shared > 0:
+			s.maria[d] = gtid{domain: d, server: g.server, seq: min(shared, g.seq)}
+		default:
 			s.maria[d] = last
 		}
 	}
@@ -70,6 +76,43 @@ func (s *gtidSet) merge(o *gtidSet) {
 			s.maria[d] = g
 		}
 	}
+}
+
+// Back is a position up to n transactions before p, of everyone who has counted one in it.
+func (p Position) Back(n uint64) (Position, error) {
+	set, err := parseSet(p.Flavor, p.GTIDs)
+	if err != nil {
+		return Position{}, err
+	}
+	for src, list := range set.mysql {
+		last := list[len(list)-1].last
+		if set.mysql[src] = without(list, []interval{{last - min(last, n) + 1, last}}); len(set.mysql[src]) == 0 {
+			delete(set.mysql, src)
+		}
+	}
+	for d, g := range set.maria {
+		if g.seq <= n {
+			delete(set.maria, d)
+			continue
+		}
+		g.seq -= n
+		set.maria[d] = g
+	}
+	return set.position(), nil
+}
+
+// With is p with the transaction of a GTID as its last.
+func (p Position) With(gtid string) (Position, error) {
+	set, err := parseSet(p.Flavor, p.GTIDs)
+	if err != nil {
+		return Position{}, err
+	}
+	one, err := parseSet(p.Flavor, gtid)
+	if err != nil {
+		return Position{}, err
+	}
+	set.merge(one)
+	return set.position(), nil
 }
 
 // Minus is a text of what p holds and o does not; empty when there is nothing. On MariaDB it

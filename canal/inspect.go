@@ -43,9 +43,12 @@ func Inspect(ctx context.Context, c Config) (ServerInfo, error) {
 	if err != nil {
 		return ServerInfo{}, err
 	}
+	if c, err = c.located(ctx); err != nil {
+		return ServerInfo{}, err
+	}
 	info, err := inspect(ctx, &c)
 	if err != nil {
-		return ServerInfo{}, c.located(err, stageLogin)
+		return ServerInfo{}, c.placed(err, stageLogin)
 	}
 	return info, nil
 }
@@ -253,23 +256,35 @@ func upTo(words string, s *gtidSet) string {
 	return words + s.text()
 }
 
-// unlogged is a text of those GTIDs of a MariaDB position that a server's binlog state does
-// not have: what counts there is the server that gave the GTID, too. A state that is not
-// known has all.
-func unlogged(state string, set *gtidSet) (string, error) {
-	if strings.TrimSpace(state) == "" {
-		return "", nil
-	}
-	type origin struct{ domain, server uint32 }
+// An origin is what counts GTIDs on MariaDB.
+type origin struct{ domain, server uint32 }
+
+// originsOf is the last sequence number of each origin in a MariaDB server's binlog state; of
+// a state that is not known there are none.
+func originsOf(state string) (map[origin]uint64, error) {
 	last := map[origin]uint64{}
+	if strings.TrimSpace(state) == "" {
+		return last, nil
+	}
 	for part := range strings.SplitSeq(state, ",") {
 		one := newGTIDSet(MariaDB)
 		if err := one.parseMariaDB(strings.TrimSpace(part)); err != nil {
-			return "", fmt.Errorf("server's binlog state: %w", err)
+			return nil, fmt.Errorf("server's binlog state: %w", err)
 		}
 		for _, g := range one.maria {
 			last[origin{g.domain, g.server}] = g.seq
 		}
+	}
+	return last, nil
+}
+
+// unlogged is a text of those GTIDs of a MariaDB position that a server's binlog state does
+// not have: what counts there is the server that gave the GTID, too. A state that is not
+// known has all.
+func unlogged(state string, set *gtidSet) (string, error) {
+	last, err := originsOf(state)
+	if err != nil || len(last) == 0 {
+		return "", err
 	}
 	var out []string
 	for _, d := range slices.Sorted(maps.Keys(set.maria)) {

@@ -29,12 +29,15 @@ func Look(ctx context.Context, c Config) (s Survey, err error) {
 	if c, err = c.filled(); err != nil {
 		return s, err
 	}
+	if c, err = c.located(ctx); err != nil {
+		return s, err
+	}
 	err = c.asking(ctx, func(conn *sql.Conn) error {
 		s, err = survey(ctx, conn)
 		return err
 	})
 	if err != nil {
-		return s, c.located(err, stageLogin)
+		return s, c.placed(err, stageLogin)
 	}
 	return s, nil
 }

@@ -170,3 +170,58 @@ func TestAPositionThatTheServerPassedWithoutLoggingItIsAhead(t *testing.T) {
 		}
 	}
 }
+
+// What a promoted replica lacks of a position is behind the place where the two servers parted.
+func TestAPositionGoesBackToWhereTheServersParted(t *testing.T) {
+	for _, c := range []struct {
+		flavor                 Flavor
+		from, executed, logged string
+		purged, want           string
+	}{
+		{MariaDB, "0-1-103", "0-2-110", "0-1-100,0-2-110", "", "0-1-100"},
+		{MariaDB, "0-1-103,7-1-5", "0-2-101,7-1-9", "0-1-100,0-2-101,7-1-9", "", "0-1-100,7-1-5"},
+		{MariaDB, "0-1-103", "0-2-110", "0-2-110", "", "0-2-110"},
+		{MariaDB, "0-1-103", "0-1-50", "0-1-50", "", "0-1-50"},
+		{MariaDB, "0-1-103", "0-1-200", "0-1-200", "0-1-120", "0-1-120"},
+		{MySQL, setA + ":1-103", setA + ":1-100," + setB + ":1-10", "", "", setA + ":1-100"},
+		{MySQL, setA + ":1-103", setA + ":1-99:101", "", "", setA + ":1-99:101"},
+	} {
+		i := ServerInfo{Flavor: c.flavor, Position: Position{c.flavor, c.executed}, Purged: Position{c.flavor, c.purged}, logged: c.logged}
+		i.Logs = []LogFile{{Name: "binlog.000001"}}
+		got, err := i.GoOn(Position{c.flavor, c.from})
+		if err != nil || got.GTIDs != c.want {
+			t.Errorf("%+v: %s, %v", c, got.GTIDs, err)
+		}
+	}
+}
+
+const (
+	setA = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+	setB = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
+)
+
+func TestAPositionBeforeAndBehind(t *testing.T) {
+	for _, c := range []struct {
+		at         Position
+		n          uint64
+		back, with string
+	}{
+		{Position{MariaDB, "0-1-100,7-2-3"}, 4, "0-1-96", "0-9-101,7-2-3"},
+		{Position{MySQL, setA + ":1-50:60-61," + setB + ":1-3"}, 4, setA + ":1-50", setA + ":1-50:60-61," + setB + ":1-4"},
+		{Position{MySQL, setA + ":1-50"}, 50, "", setA + ":1-50," + setB + ":4"},
+		{Position{MySQL, ""}, 5, "", setB + ":4"},
+	} {
+		next := setB + ":4"
+		if c.at.Flavor == MariaDB {
+			next = "0-9-101"
+		}
+		back, err := c.at.Back(c.n)
+		if err != nil || back.GTIDs != c.back {
+			t.Errorf("%s back %d: %s, %v", c.at.GTIDs, c.n, back.GTIDs, err)
+		}
+		with, err := c.at.With(next)
+		if err != nil || with.GTIDs != c.with {
+			t.Errorf("%s with %s: %s, %v", c.at.GTIDs, next, with.GTIDs, err)
+		}
+	}
+}

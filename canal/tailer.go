@@ -123,7 +123,11 @@ func pause(ctx context.Context, d time.Duration) error {
 
 // connection checks the server, reads from it until that fails, and tells how far it came.
 func (r *run) connection(ctx context.Context) (stage, error) {
-	info, err := inspect(ctx, &r.config)
+	c, err := r.config.located(ctx)
+	if err != nil {
+		return stageLogin, err
+	}
+	info, err := inspect(ctx, &c)
 	if err != nil {
 		return stageLogin, err
 	}
@@ -134,7 +138,7 @@ func (r *run) connection(ctx context.Context) (stage, error) {
 	if err != nil {
 		return stageLogin, err
 	}
-	s, err := openStream(ctx, &r.config, info.Flavor, r.set, info.foldsNames(), &r.tailer.stats)
+	s, err := openStream(ctx, &c, info.Flavor, r.set, info.foldsNames(), &r.tailer.stats)
 	if err != nil {
 		return stageDump, err
 	}
@@ -144,7 +148,7 @@ func (r *run) connection(ctx context.Context) (stage, error) {
 		if err != nil {
 			return stageStream, err
 		}
-		r.logFound(&info)
+		r.logFound(&info, c.Addr)
 		if err := r.hand(it, caughtUp); err != nil {
 			return stageStream, err
 		}
@@ -180,12 +184,12 @@ func (r *run) admit(info *ServerInfo) error {
 	return nil
 }
 
-func (r *run) logFound(info *ServerInfo) {
+func (r *run) logFound(info *ServerInfo, addr string) {
 	if r.fruitful && !r.lost {
 		return
 	}
 	if !r.fruitful {
-		r.config.Logger.Info("binlog connected", "addr", r.config.Addr, "server", info.Server, "version", info.Version)
+		r.config.Logger.Info("binlog connected", "addr", addr, "server", info.Server, "version", info.Version)
 	}
 	r.fruitful, r.lost = true, false
 }

@@ -53,6 +53,8 @@ type Outcome struct {
 	// Gap is the id to accept, Lost what is lost or at risk by the halt.
 	Gap  string `json:"gap,omitempty"`
 	Lost string `json:"lost,omitempty"`
+	// Ahead names the messages that only the mirror holds, when it has halted for them.
+	Ahead *Ahead `json:"ahead,omitempty"`
 	// From and To are the positions before and after.
 	From string `json:"from"`
 	To   string `json:"to"`
@@ -82,6 +84,7 @@ var errChanging = errors.New("the checkpoint is to be changed")
 type change struct {
 	Change
 	reason Reason // of the halt
+	ahead  *Ahead
 	out    Outcome
 	err    error
 	done   chan struct{}
@@ -108,9 +111,9 @@ func (c *Copier) Change(ctx context.Context, what Change) (Outcome, error) {
 		return Outcome{}, fmt.Errorf("%w: %s is active for store %s: ask that one", ErrChange, s.Active, c.name)
 	}
 	if what.DryRun {
-		return c.dryRun(ctx, what, s.HaltedReason)
+		return c.dryRun(ctx, what, s)
 	}
-	p := &change{Change: what, reason: s.HaltedReason, done: make(chan struct{})}
+	p := &change{Change: what, reason: s.HaltedReason, ahead: s.Ahead, done: make(chan struct{})}
 	if !c.propose(p) {
 		return Outcome{}, fmt.Errorf("%w: another change is under way", ErrChange)
 	}
@@ -134,7 +137,7 @@ func (c *Copier) Change(ctx context.Context, what Change) (Outcome, error) {
 	return p.out, nil
 }
 
-func (c *Copier) dryRun(ctx context.Context, what Change, reason Reason) (Outcome, error) {
+func (c *Copier) dryRun(ctx context.Context, what Change, s Status) (Outcome, error) {
 	if what.What == Grow {
 		out, err := c.wouldGrow(ctx, what)
 		if err != nil {
@@ -150,7 +153,8 @@ func (c *Copier) dryRun(ctx context.Context, what Change, reason Reason) (Outcom
 	if err != nil {
 		return Outcome{}, fmt.Errorf("%w: %w", ErrChange, err)
 	}
-	_, out, err := c.plan(ctx, at, info, what, reason)
+	_, out, err := c.plan(ctx, at, info, what, s.HaltedReason)
+	out.names(s.Ahead)
 	if err != nil {
 		return out, fmt.Errorf("%w: %w", ErrChange, err)
 	}
@@ -245,11 +249,20 @@ func (c *Copier) change(ctx context.Context, s *start) {
 		return
 	}
 	next, out, err := c.plan(ctx, s.at, s.info, p.Change, p.reason)
+	out.names(p.ahead)
 	if p.out = out; err != nil {
 		p.finish(err)
 		return // as if nobody had asked
 	}
 	s.at, s.change = next, p
+}
+
+// names completes an outcome by what the halt said.
+func (o *Outcome) names(ahead *Ahead) {
+	if o.Lost != "" && ahead != nil {
+		o.Ahead = ahead
+		o.Lost += "; " + ahead.String()
+	}
 }
 
 // plan is the checkpoint that a change makes of another; reason is why the mirror has halted.
@@ -294,6 +307,9 @@ func plan(at checkpoint, info storeInfo, what Change, reason Reason) (checkpoint
 	}
 	if out.Repeated, err = at.position().Minus(to); err != nil {
 		return at, out, err
+	}
+	if what.What == AcceptGap && reason == ReasonAhead {
+		out.Repeated = "" // the server has nothing of it
 	}
 	next.GTIDs = to.GTIDs
 	return next, out, nil

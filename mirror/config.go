@@ -67,7 +67,8 @@ type Config struct {
 
 // StoreConfig is one store.
 type StoreConfig struct {
-	// DSN in the form user:password@tcp(host:port)/schema. The schema may hold other tables:
+	// DSN in the form user:password@tcp(host:port)/schema, or of several servers that replicate
+	// each other, tcp(host:port,host:port), of which the one that accepts writes is read. The schema may hold other tables:
 	// their changes are skipped.
 	DSN string `yaml:"dsn"`
 	// Role is notifyd's, "main" or "outbox-only", so that both programs can share a stores
@@ -206,11 +207,13 @@ func (c Config) checkStores(bad func(format string, args ...any)) {
 			bad("stores.%s.dsn: %v", name, err)
 			continue
 		}
-		place := [2]string{dsn.Addr, dsn.DBName}
-		if first, twice := seen[place]; twice {
-			bad("stores.%s.dsn: leads to schema %s at %s, as stores.%s.dsn does; name a store once", name, dsn.DBName, dsn.Addr, first)
+		for addr := range strings.SplitSeq(dsn.Addr, ",") {
+			place := [2]string{addr, dsn.DBName}
+			if first, twice := seen[place]; twice {
+				bad("stores.%s.dsn: leads to schema %s at %s, as stores.%s.dsn does; name a store once", name, dsn.DBName, addr, first)
+			}
+			seen[place] = name
 		}
-		seen[place] = name
 	}
 }
 

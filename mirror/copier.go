@@ -31,6 +31,7 @@ type Copier struct {
 	config  Config
 	name    string // of the store
 	dsn     *mysql.Config
+	primary *primary
 	log     *slog.Logger
 	lag     lag
 	shards  atomic.Int32 // of the store, once it was asked
@@ -47,18 +48,19 @@ type Copier struct {
 	wake      chan struct{}           // something was proposed
 
 	// What tests replace.
-	readStore   func(context.Context) (storeInfo, error)
-	openSource  func(canal.Position) source
-	openProbe   func(canal.Position) source
-	startBefore func(context.Context, time.Time) (canal.Position, error)
-	mayBackfill func(ctx context.Context, shards int) error
-	openView    func(ctx context.Context, info storeInfo, locked bool) (snapshot, error)
-	probeLimit  time.Duration
-	survey      func(context.Context) (canal.Survey, error)
-	surveyEvery time.Duration
-	connected   func() bool
-	dialer      dialer
-	lookEvery   time.Duration // verifyEvery
+	readStore    func(context.Context) (storeInfo, error)
+	openSource   func(canal.Position) source
+	openProbe    func(canal.Position) source
+	startBefore  func(context.Context, time.Time) (canal.Position, error)
+	mayBackfill  func(ctx context.Context, shards int) error
+	openView     func(ctx context.Context, info storeInfo, locked bool) (snapshot, error)
+	probeLimit   time.Duration
+	survey       func(context.Context) (canal.Survey, error)
+	surveyEvery  time.Duration
+	connected    func() bool
+	dialer       dialer
+	lookEvery    time.Duration // verifyEvery
+	primaryEvery time.Duration
 }
 
 // New makes a Copier of the configuration's store of that name, and registers its metrics,
@@ -74,14 +76,18 @@ func New(config Config, store string, deps Deps) (*Copier, error) {
 	}
 	c := &Copier{
 		config: config.WithDefaults(), name: store, session: Session, wake: make(chan struct{}, 1),
-		probeLimit: probeLimit, surveyEvery: surveyEvery, lookEvery: verifyEvery,
+		probeLimit: probeLimit, surveyEvery: surveyEvery, lookEvery: verifyEvery, primaryEvery: primaryEvery,
 	}
 	var err error
 	if c.dsn, err = parseDSN(of.DSN); err != nil {
 		return nil, err
 	}
 	c.log = deps.Logger.With("store", c.name)
+	c.primary = newPrimary(c.dsn)
 	tail := tailerConfig(c.config, c.name, c.dsn, &c.shards, c.log)
+	if c.primary.Several() {
+		tail.Find = c.primary.Find
+	}
 	tailer, err := canal.NewTailer(tail)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -213,7 +219,11 @@ func (c *Copier) run(ctx context.Context, m *member) (copied bool, err error) {
 // copy runs reader and writer until one fails. A fault of the reader is returned once all
 // that was read before it is in Kafka.
 func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, end := context.WithCancelCause(ctx)
+	cancel := func() { end(context.Canceled) }
+	var watching sync.WaitGroup
+	watching.Go(func() { c.watchPrimary(ctx, s.info.addr, end) })
+	defer watching.Wait()
 	defer cancel()
 	chunks := make(chan *chunk, 256)
 	memory, pool := semaphore.NewWeighted(int64(c.config.Memory)), new(chunkPool)
@@ -263,9 +273,9 @@ func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
 			c.used = true
 			return copied, readErr
 		}
-		return copied, c.refusal(s.sourceError(readErr))
+		return copied, c.refusal(s.sourceError(c.movedFault(ctx, readErr)))
 	}
-	return copied, c.writeFault(ctx, s, writeErr)
+	return copied, c.movedFault(ctx, c.writeFault(ctx, s, writeErr))
 }
 
 // copies notes that the mirror copies: a checkpoint was written, and what it was stuck at,

@@ -53,6 +53,8 @@
 //	group.go       the consumer group's protocol
 //	cutter.go      connections that can be cut
 //	start.go       take over: the order of steps, and what is refused
+//	failover.go    another server of the store is the primary now
+//	ahead.go       which messages only the mirror has
 //	fingerprint.go is the last transaction copied still the same one
 //	change.go      what an operator wants of the checkpoint
 //	grow.go        more partitions of a topic
@@ -143,6 +145,11 @@
 //     transaction a little later than the checkpoint's owner knows of it.
 //   - Verify counts a message in the minute of its commit, which is its record's timestamp too.
 //     Kafka finds records by that time; nothing in them tells the GTID.
+//   - A server that was demoted still sends heartbeats, and would look idle. So where a store's
+//     address names several servers, which of them accepts writes is asked all the time, not only
+//     when a connection breaks.
+//   - Records have no pos. A message is found in another server's binlog by its id and the instant
+//     of its birth: a producer that had no answer sends the same id again, and that is another INSERT.
 //   - A planned stop aborts the open transaction: readers would otherwise stand still until
 //     Kafka times it out.
 package mirror

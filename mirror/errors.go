@@ -86,6 +86,8 @@ type Halt struct {
 	Err error
 	// Repair is what to do, with the command where there is one.
 	Repair string
+	// Ahead names what only the mirror holds, when that is why.
+	Ahead *Ahead
 }
 
 // Error names the store, what happened, and what to do.

@@ -26,7 +26,8 @@ const evidence = 200
 //	initialise the producer   aborts the predecessor's open transaction, and fences it
 //	read the checkpoint       to the high watermark; older than the initialisation, it would
 //	                          hide behind the open transaction
-//	verify                    the store, its server, and the topics are those of the checkpoint;
+//	verify                    the store, its server, and the topics are those of the checkpoint,
+//	                          or its server is the one that was promoted since;
 //	                          the server has all that was copied, and all that comes next
 //
 // Then the binlog is read from the checkpoint's position, and the reader verifies that.
@@ -82,7 +83,9 @@ func (c *Copier) open(ctx context.Context, m *member) (s *start, err error) {
 		s.at = *saved.checkpoint
 		c.board.found(s.at)
 		c.change(ctx, s)
-		err = verifyStore(s.at, s.info)
+		if err = c.follow(ctx, s); err == nil {
+			err = verifyStore(s.at, s.info)
+		}
 	}
 	if err != nil {
 		return s, err
@@ -97,7 +100,7 @@ func (c *Copier) open(ctx context.Context, m *member) (s *start, err error) {
 // readable tells why the binlog cannot be read on from where s is. A store of which nothing
 // was copied, and of whose binlog a part is purged, begins with a backfill.
 func (c *Copier) readable(ctx context.Context, s *start) error {
-	err := s.info.covers(s.at.position())
+	err := s.uncovered()
 	switch {
 	case s.at.Backfill.Wanted:
 		return nil // that finds another position
@@ -107,7 +110,7 @@ func (c *Copier) readable(ctx context.Context, s *start) error {
 		c.log.Info("store was used before it was mirrored, and a part of its binlog is purged: what it still holds is copied from its tables")
 		return nil
 	case err != nil:
-		return s.sourceError(err)
+		return c.nameAhead(ctx, s, s.sourceError(err))
 	}
 	return c.compareLast(ctx, s.at)
 }

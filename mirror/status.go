@@ -75,6 +75,8 @@ type Status struct {
 	HaltedReason  Reason `json:"halted_reason,omitempty"`
 	WaitingReason Reason `json:"waiting_reason,omitempty"`
 	Repair        string `json:"repair,omitempty"`
+	// Ahead names the messages that only the mirror holds, when it has halted for them.
+	Ahead *Ahead `json:"ahead,omitempty"`
 	// Notes are what an operator should know and need not mend.
 	Notes []string `json:"notes,omitempty"`
 }
@@ -100,7 +102,7 @@ func (b *board) enter(s State, now time.Time) bool {
 // become changes the state; b.mu is held. What there was to repair is no more.
 func (b *board) become(s State, now time.Time) {
 	b.status.State, b.status.Since = s, now
-	b.status.HaltedReason, b.status.WaitingReason, b.status.Repair = "", "", ""
+	b.status.HaltedReason, b.status.WaitingReason, b.status.Repair, b.status.Ahead = "", "", "", nil
 }
 
 // takes says whose turn it is, if anybody's.
@@ -131,7 +133,7 @@ func (b *board) halts(h *Halt, now time.Time) {
 	defer b.mu.Unlock()
 	b.become(Halted, now)
 	b.status.LastError, b.status.LastErrorAt = h.Error(), now
-	b.status.HaltedReason, b.status.Repair = h.Reason, h.Repair
+	b.status.HaltedReason, b.status.Repair, b.status.Ahead = h.Reason, h.Repair, h.Ahead
 }
 
 // waits notes an error that is tried again, and tells whether it changed the state; o is nil

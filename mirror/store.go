@@ -26,6 +26,7 @@ type storeInfo struct {
 	installed string // position before the first message
 	flavor    canal.Flavor
 	server    canal.ServerID
+	addr      string
 	// expire is after what time the server drops binlog; 0: never.
 	expire time.Duration
 	survey canal.Survey
@@ -40,14 +41,29 @@ type storeInfo struct {
 // parseDSN returns the driver's configuration of a DSN. Its errors never show the password.
 func parseDSN(text string) (*mysql.Config, error) { return dsn.Parse(text) }
 
+// primary finds the server of a store that accepts writes.
+type primary = dsn.Primary
+
+func newPrimary(cfg *mysql.Config) *primary { return dsn.NewPrimary(cfg) }
+
+// isTwoPrimaries tells whether more than one server of a store accepts writes.
+func isTwoPrimaries(err error) bool { return errors.Is(err, dsn.ErrTwoPrimaries) }
+
 // readStore asks the store, over a connection of its own, who it is.
 // Its errors are halts when only an operator can mend them.
 func readStore(ctx context.Context, cfg *mysql.Config, tail canal.Config) (info storeInfo, err error) {
+	addr := cfg.Addr
+	if tail.Find != nil { // both questions are for one server
+		if addr, err = tail.Find(ctx); err != nil {
+			return storeInfo{}, err
+		}
+		tail.Find = func(context.Context) (string, error) { return addr, nil }
+	}
 	server, err := inspect(ctx, tail)
 	if err != nil {
 		return storeInfo{}, err
 	}
-	db, err := openDB(cfg)
+	db, err := openDB(dsn.At(cfg, addr))
 	if err != nil {
 		return storeInfo{}, err
 	}
@@ -65,7 +81,7 @@ func readStore(ctx context.Context, cfg *mysql.Config, tail canal.Config) (info 
 		return storeInfo{}, fmt.Errorf("store %s: %w", dsn.Redact(cfg), err)
 	}
 	return storeInfo{
-		id: in.StoreID, shards: in.Shards, installed: in.InstalledGTID,
+		addr: addr, id: in.StoreID, shards: in.Shards, installed: in.InstalledGTID,
 		flavor: server.Flavor, server: server.Server, expire: server.BinlogExpire, survey: server.Survey, covers: server.Covers,
 		position: server.Position, goOn: server.GoOn,
 	}, nil
@@ -73,7 +89,7 @@ func readStore(ctx context.Context, cfg *mysql.Config, tail canal.Config) (info 
 
 // openDB is a store's server, over one connection.
 func openDB(cfg *mysql.Config) (*sql.DB, error) {
-	connector, err := mysql.NewConnector(cfg)
+	connector, err := dsn.NewConnector(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}

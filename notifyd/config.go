@@ -86,7 +86,8 @@ type Config struct {
 
 // StoreConfig is one store.
 type StoreConfig struct {
-	// DSN in the form user:password@tcp(host:port)/schema.
+	// DSN in the form user:password@tcp(host:port)/schema, or of several servers that replicate
+	// each other, tcp(host:port,host:port), of which the one that accepts writes is the store.
 	DSN string `yaml:"dsn"`
 	// Role is RoleMain or RoleOutboxOnly. Default RoleMain.
 	Role string `yaml:"role"`

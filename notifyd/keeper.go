@@ -25,6 +25,7 @@ type keeper struct {
 	owners  map[int]*owner
 	leaving map[int]*owner // handing over: renewed, but nothing comes to them any more
 	leases  []shard.Lease
+	known   map[int]int64 // the highest epoch of each shard that was ever seen
 	live    []store.Broker
 	away    bool
 	stop    bool // nothing is taken any more
@@ -36,7 +37,7 @@ type keeper struct {
 
 func newKeeper(s *side, self store.Broker, changed func(context.Context)) *keeper {
 	return &keeper{side: s, self: self, changed: changed, looked: make(chan struct{}),
-		owners: map[int]*owner{}, leaving: map[int]*owner{}}
+		owners: map[int]*owner{}, leaving: map[int]*owner{}, known: map[int]int64{}}
 }
 
 // run keeps shards until ctx is done, then hands all of them over. Owners work under work,

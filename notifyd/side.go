@@ -29,13 +29,17 @@ func newSide(c *core, st *store.Store, leader string, now time.Time) *side {
 
 // readRegistry makes the copy here what is in force in the store, which follows what the main
 // store declares. The error says why it does not.
-func (s *side) readRegistry(ctx context.Context) error {
+func (s *side) readRegistry(ctx context.Context) error { return s.refreshRegistry(ctx, false) }
+
+// refreshRegistry is readRegistry. anew reads it also when it has the version that is known: at a server
+// that was promoted that may be another change than the one that was lost.
+func (s *side) refreshRegistry(ctx context.Context, anew bool) error {
 	version, err := s.st.RegistryVersion(ctx)
 	if err == nil && s.leader != "" {
 		version, err = s.followMain(ctx, version)
 	}
 	known := s.registry.load()
-	if err != nil || known != nil && known.Version == version {
+	if err != nil || known != nil && known.Version == version && !anew {
 		return err
 	}
 	r, err := s.st.Registry(ctx)

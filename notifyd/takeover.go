@@ -40,6 +40,12 @@ func (k *keeper) balance(ctx, work context.Context) bool {
 	}
 	k.mu.Lock()
 	k.leases, k.live = leases, live
+	for _, l := range leases {
+		k.known[l.Shard] = max(k.known[l.Shard], l.Epoch)
+		if o := k.owners[l.Shard]; o != nil && l.Void {
+			o.lose() // its writers' server is not the primary any more
+		}
+	}
 	held := slices.Collect(maps.Keys(k.owners))
 	k.mu.Unlock()
 	moves := shard.Balance(k.self.ID, leases, names, held, now)
@@ -101,20 +107,23 @@ func (k *keeper) take(ctx, work context.Context, no int, retake int64) (_ *owner
 		}
 	}()
 	asked := time.Now()
-	t, err := k.st.Take(ctx, store.Take{Shard: no, Owner: k.self.ID, Lease: k.leaseTime(), Retake: retake,
+	k.mu.Lock()
+	known := k.known[no]
+	k.mu.Unlock()
+	t, err := k.st.Take(ctx, store.Take{Shard: no, Owner: k.self.ID, Lease: k.leaseTime(), Retake: retake, Known: known,
 		Connections: []store.Connection{inserts.Connection(), settles.Connection()}})
 	if err != nil {
 		return nil, err
 	}
-	if k.registry.load().Version != t.Version {
-		if err := k.readRegistry(ctx); err != nil {
+	if k.registry.load().Version != t.Version || t.Moved {
+		if err := k.refreshRegistry(ctx, t.Moved); err != nil {
 			return nil, err
 		}
 	}
 	o := newOwner(k.side, no, t, k.registry.load(), inserts, settles)
 	o.renewed(asked, k.leaseTime())
 	k.metrics.takeovers.WithLabelValues(k.st.Name).Inc()
-	k.log.Info("shard taken", "store", k.st.Name, "shard", no, "epoch", t.Epoch)
+	k.log.Info("shard taken", "store", k.st.Name, "shard", no, "epoch", t.Epoch, "failover", t.Moved)
 	return o, nil
 }
 

@@ -10,10 +10,12 @@ type Lease struct {
 	Owner string
 	// ExpiresAt by the store's clock, microseconds since 1970 UTC; 0: released.
 	ExpiresAt int64
+	// Void tells that it was given at another server: the store's primary is a new one.
+	Void bool
 }
 
 // Free reports whether another broker may take the shard at now.
-func (l Lease) Free(now int64) bool { return l.ExpiresAt <= now }
+func (l Lease) Free(now int64) bool { return l.Void || l.ExpiresAt <= now }
 
 // Moves is what a broker should do next to spread shards evenly.
 type Moves struct {

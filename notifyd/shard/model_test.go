@@ -15,8 +15,9 @@ import (
 
 // The model drives the real Slot and Ledger of two brokers over one shard in a made-up
 // store, by random schedules of publishes, deliveries, late acks, commits, crashes, stops,
-// cut connections, takeovers, delayed messages, dead letters, redrives and registry
-// changes. A rule taken out must show as a loss, an orphan or a repeat.
+// cut connections, takeovers, delayed messages, dead letters, redrives, registry
+// changes and failovers of the store to a replica that lacks the last commits. A rule taken out
+// must show as a loss, an orphan or a repeat.
 
 type rules struct {
 	deadSettles  bool // a message with a dead letter counts as settled when paged
@@ -30,9 +31,10 @@ type rules struct {
 	pinned       bool // a purge keeps the message while any row of it is left
 	redriveWhole bool // a redrive is one transaction
 	fencedAdmin  bool // redrive and purge are fenced by the epoch
+	jump         bool // the first epoch at another server is far above the last one known
 }
 
-var allRules = rules{true, true, true, true, true, true, true, true, true, true, true}
+var allRules = rules{true, true, true, true, true, true, true, true, true, true, true, true}
 
 type key struct {
 	pos   Pos
@@ -59,6 +61,7 @@ type txn struct {
 
 type broker struct {
 	up, stopped bool
+	server      int   // where its connections lead to
 	epoch       int64 // 0: owns nothing
 	slot        *Slot
 	ledger      *Ledger
@@ -76,35 +79,51 @@ type model struct {
 	rules rules
 	final bool
 
-	// the store
-	epoch, version int64
-	groups         []int32
-	msgs           map[Pos]*message.Message
-	pending        map[key]bool // true: due
-	dead           map[key]bool
-	settled, high  Pos
-	owner          *broker
-	leased         bool
+	stored
+	high    Pos
+	owner   *broker
+	leased  bool
+	server  int // the primary; another one after a failover
+	taken   int // where the epoch was raised last
+	replica *stored
 
 	brokers []*broker
 	// what the outside saw
 	owed      map[Pos]map[int32]bool // groups in force from the acknowledgement on
 	clientAck map[key]bool
-	durable   map[key]bool // acks that committed
-	completed map[key]bool // rows that went by an ack
-	purged    map[key]bool
-	dropped   map[int32]bool
+	mirrored  map[Pos]*message.Message // every message that ever was
 	inFlight  []key
 	published int
 	faults    map[string]bool
 	log       []string
 }
 
+// stored is what the store holds, with what its commits say of the past.
+type stored struct {
+	epoch, version int64
+	groups         []int32
+	msgs           map[Pos]*message.Message
+	pending        map[key]bool // true: due
+	dead           map[key]bool
+	settled        Pos
+	inserted       map[Pos]bool // ever
+	durable        map[key]bool // acks that committed
+	completed      map[key]bool // rows that went by an ack
+	purged         map[key]bool
+	dropped        map[int32]bool
+}
+
+func (s stored) clone() *stored {
+	s.msgs, s.pending, s.dead, s.inserted = maps.Clone(s.msgs), maps.Clone(s.pending), maps.Clone(s.dead), maps.Clone(s.inserted)
+	s.durable, s.completed, s.purged, s.dropped = maps.Clone(s.durable), maps.Clone(s.completed), maps.Clone(s.purged), maps.Clone(s.dropped)
+	return &s
+}
+
 func newModel(seed uint64, r rules) *model {
-	m := &model{r: rand.New(rand.NewPCG(seed, 1)), rules: r, version: 1, groups: []int32{1, 2},
-		msgs: map[Pos]*message.Message{}, pending: map[key]bool{}, dead: map[key]bool{},
-		owed: map[Pos]map[int32]bool{}, clientAck: map[key]bool{}, durable: map[key]bool{}, completed: map[key]bool{},
-		purged: map[key]bool{}, dropped: map[int32]bool{}, faults: map[string]bool{}}
+	m := &model{r: rand.New(rand.NewPCG(seed, 1)), rules: r, stored: stored{version: 1, groups: []int32{1, 2},
+		msgs: map[Pos]*message.Message{}, pending: map[key]bool{}, dead: map[key]bool{}, inserted: map[Pos]bool{},
+		durable: map[key]bool{}, completed: map[key]bool{}, purged: map[key]bool{}, dropped: map[int32]bool{}},
+		owed: map[Pos]map[int32]bool{}, clientAck: map[key]bool{}, mirrored: map[Pos]*message.Message{}, faults: map[string]bool{}}
 	m.brokers = []*broker{{up: true}, {up: true}}
 	return m
 }
@@ -121,6 +140,10 @@ func (b *broker) reset() { *b = broker{up: b.up, stopped: b.stopped} }
 
 // fenced is how a broker learns that the shard is not its own any more.
 func (m *model) fenced(b *broker) bool {
+	if b.server != m.server { // its connections lead to one that is gone
+		b.reset()
+		return true
+	}
 	if b.epoch != m.epoch {
 		for _, t := range b.txns {
 			if t.free { // already on its way
@@ -261,7 +284,29 @@ func (m *model) brokerActions(b *broker, add func(string, func())) {
 	}
 }
 
+// failOver makes the replica the primary, with what it had received. What was acknowledged since is
+// lost, and its positions are in the mirror.
+func (m *model) failOver() {
+	for pos := range m.owed {
+		if !m.replica.inserted[pos] {
+			delete(m.owed, pos)
+		}
+	}
+	m.stored, m.replica = *m.replica, nil
+	m.server++
+	m.owner, m.leased = nil, false
+	for _, b := range m.brokers {
+		b.txns = nil
+	}
+}
+
 func (m *model) storeActions(add func(string, func()), rare func(float64) bool) {
+	if rare(.3) {
+		add("replicate", func() { m.replica = m.clone() })
+	}
+	if rare(.1) && m.replica != nil {
+		add("fail over", m.failOver)
+	}
 	busy := false // a registry change waits for writers, which hold the epoch row shared
 	for _, b := range m.brokers {
 		busy = busy || b.epoch == m.epoch && len(b.txns) > 0
@@ -329,9 +374,16 @@ func (m *model) take(b *broker) {
 	for _, o := range m.brokers { // killed by the taker, or landing first
 		m.cut(o)
 	}
-	m.epoch++
+	if m.server != m.taken {
+		// The next failover is to a replica that has this: otherwise only a broker's memory, which is not
+		// in the model, knows better than to jump to the same epoch again.
+		m.replica = nil
+	}
+	m.epoch = NextEpoch(m.epoch, 0, m.server != m.taken && m.rules.jump)
+	m.taken = m.server
 	m.leased, m.owner = true, b
 	b.reset()
+	b.server = m.server
 	b.epoch, b.version = m.epoch, m.version
 	b.slot = NewSlot(m.epoch)
 	b.ledger = NewLedger(m.settled, EpochStart(m.epoch), 5, m.version, m.exchange())
@@ -359,8 +411,11 @@ func (m *model) publish(b *broker, delayed bool) {
 		if pos < m.high {
 			m.fault("pos not growing")
 		}
+		if m.mirrored[pos] != nil {
+			m.fault("pos given twice")
+		}
 		m.high = max(m.high, pos)
-		m.msgs[pos] = msg
+		m.msgs[pos], m.mirrored[pos], m.inserted[pos] = msg, msg, true
 		if delayed {
 			m.pending[key{pos, Delayed}] = true
 		}
@@ -388,7 +443,7 @@ func (m *model) publish(b *broker, delayed bool) {
 // seen notes a delivery. One by a broker that lost the shard without knowing it yet may
 // repeat; one by the owner may not repeat what a commit has acknowledged.
 func (m *model) seen(b *broker, k key) {
-	if m.durable[k] && b.epoch == m.epoch {
+	if m.durable[k] && b.epoch == m.epoch && b.server == m.server {
 		m.fault("repeat after a durable ack")
 	}
 }
@@ -729,7 +784,7 @@ func (m *model) due(b *broker) {
 
 func (m *model) quiet() bool {
 	b := m.owner
-	if b == nil || !b.up || b.epoch != m.epoch || len(b.txns)+len(b.todo)+len(b.acks)+len(b.deads)+len(m.inFlight) > 0 || b.ledger.Len() > 0 {
+	if b == nil || !b.up || b.server != m.server || b.epoch != m.epoch || len(b.txns)+len(b.todo)+len(b.acks)+len(b.deads)+len(m.inFlight) > 0 || b.ledger.Len() > 0 {
 		return false
 	}
 	if _, _, need := b.ledger.Page(); need {
@@ -831,6 +886,7 @@ func TestEachRuleIsLoadBearing(t *testing.T) {
 		"pending rows pin a message against a purge": func(r *rules) { r.pinned = false },
 		"a redrive is one transaction":               func(r *rules) { r.redriveWhole = false },
 		"redrive and purge are fenced":               func(r *rules) { r.fencedAdmin = false },
+		"a promoted replica begins far above":        func(r *rules) { r.jump = false },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := allRules

@@ -159,3 +159,17 @@ func TestADeliveryThatNeverLeftWasNoAttempt(t *testing.T) {
 		t.Errorf("pending rows %+v, want %+v: due at once, no attempt", p.Pending, want)
 	}
 }
+
+func TestAnEpochIsNeverGivenAgain(t *testing.T) {
+	for _, c := range []struct {
+		stored, known, want int64
+		moved               bool
+	}{
+		{5, 0, 6, false}, {5, 5, 6, false}, {5, 0, 1029, true}, {5, 7, 1031, true},
+		{5, 7, 1031, false}, // it went back although the server is the same
+	} {
+		if got := NextEpoch(c.stored, c.known, c.moved); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}

@@ -16,17 +16,19 @@ import (
 
 // Leases reads every shard's lease, by shard, and the store's clock.
 func (s *Store) Leases(ctx context.Context) (leases []shard.Lease, now int64, err error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT shard, epoch, owner, expires_at, "+schema.NowMicros+" FROM lease ORDER BY shard")
+	rows, err := s.db.QueryContext(ctx, "SELECT shard, "+leaseColumns+" FROM lease ORDER BY shard")
 	if err != nil {
 		return nil, 0, fmt.Errorf("leases: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var l shard.Lease
-		if err := rows.Scan(&l.Shard, &l.Epoch, &l.Owner, &l.ExpiresAt, &now); err != nil {
+		var no int
+		var l leaseRow
+		if err := l.scan(rows, &no); err != nil {
 			return nil, 0, fmt.Errorf("leases: %w", err)
 		}
-		leases = append(leases, l)
+		now = l.now
+		leases = append(leases, shard.Lease{Shard: no, Epoch: l.epoch, Owner: l.owner, ExpiresAt: l.expires, Void: l.void()})
 	}
 	return leases, now, rows.Err()
 }
@@ -59,6 +61,8 @@ type Take struct {
 	// Retake is the asker's own epoch when it lost a connection and wants to begin anew;
 	// 0: only a shard whose lease is over.
 	Retake int64
+	// Known is the highest epoch of the shard that the asker has ever seen.
+	Known int64
 }
 
 // Taken is a shard that is the asker's now.
@@ -66,10 +70,14 @@ type Taken struct {
 	Epoch   int64
 	Version int64
 	Settled shard.Pos
+	// Moved tells that the owner before had it at another server.
+	Moved bool
 }
 
 // Take makes the asker the owner under a new epoch, or returns ErrNotFree. Transactions of
 // the owner before are over when it returns: a connection of its that held the epoch row was killed.
+// A lease that was given at another server is void, also for who asks to have it again: this one was
+// promoted, and may lack what that one committed last. So the epoch goes up by shard.NextEpoch.
 func (s *Store) Take(ctx context.Context, t Take) (Taken, error) {
 	conn, err := s.takers.Conn(ctx)
 	if err != nil {
@@ -89,22 +97,43 @@ func (s *Store) Take(ctx context.Context, t Take) (Taken, error) {
 
 func readCommitted() *sql.TxOptions { return &sql.TxOptions{Isolation: sql.LevelReadCommitted} }
 
+// leaseRow is a lease as its row has it, with the clock and the name of the server that was asked.
 type leaseRow struct {
-	epoch, expires, now int64
-	owner, connections  string
+	epoch, expires, now, server int64
+	owner                       string
+	connections                 []Connection
+}
+
+// leaseColumns are what scan reads.
+const leaseColumns = "epoch, owner, expires_at, connections, " + schema.NowMicros + ", @@server_id"
+
+// scan reads leaseColumns, which stand behind others.
+func (l *leaseRow) scan(row interface{ Scan(...any) error }, before ...any) error {
+	var connections string
+	if err := row.Scan(append(before, &l.epoch, &l.owner, &l.expires, &connections, &l.now, &l.server)...); err != nil || connections == "" {
+		return err
+	}
+	if err := json.Unmarshal([]byte(connections), &l.connections); err != nil {
+		return fmt.Errorf("connections in the lease row: %w", err)
+	}
+	return nil
 }
 
 func readLease(ctx context.Context, q querier, no int) (l leaseRow, err error) {
-	err = q.QueryRowContext(ctx, "SELECT epoch, owner, expires_at, connections, "+schema.NowMicros+" FROM lease WHERE shard = ?", no).
-		Scan(&l.epoch, &l.owner, &l.expires, &l.connections, &l.now)
+	err = l.scan(q.QueryRowContext(ctx, "SELECT "+leaseColumns+" FROM lease WHERE shard = ?", no))
 	return l, err
+}
+
+// void reports whether the lease was given at another server. One that names none was not.
+func (l leaseRow) void() bool {
+	return len(l.connections) > 0 && l.connections[0].Server != 0 && l.connections[0].Server != l.server
 }
 
 func (l leaseRow) free(t Take) bool {
 	if t.Retake != 0 {
-		return l.epoch == t.Retake && l.owner == t.Owner
+		return l.epoch == t.Retake && l.owner == t.Owner && !l.void()
 	}
-	return l.expires <= l.now
+	return l.void() || l.expires <= l.now
 }
 
 func take(ctx context.Context, conn *sql.Conn, t Take) (Taken, error) {
@@ -125,7 +154,8 @@ func take(ctx context.Context, conn *sql.Conn, t Take) (Taken, error) {
 	if !lease.free(t) || t.Retake != 0 && epoch != t.Retake {
 		return Taken{}, ErrNotFree
 	}
-	out.Epoch = epoch + 1
+	out.Moved = lease.void()
+	out.Epoch = shard.NextEpoch(max(epoch, lease.epoch), t.Known, out.Moved)
 	connections, err := json.Marshal(t.Connections)
 	if err != nil {
 		return Taken{}, err
@@ -157,18 +187,12 @@ func (s *Store) kill(ctx context.Context, conn *sql.Conn, t Take) error {
 	if !lease.free(t) {
 		return ErrNotFree
 	}
-	var connections []Connection
-	if lease.connections != "" {
-		if err := json.Unmarshal([]byte(lease.connections), &connections); err != nil {
-			return fmt.Errorf("takeover of shard %d: connections in the lease row: %w", t.Shard, err)
-		}
-	}
 	started, err := serverStart(ctx, conn)
 	if err != nil {
 		return fmt.Errorf("takeover of shard %d: %w", t.Shard, err)
 	}
-	for _, c := range connections {
-		if c.StartedAt < started-2 || c.StartedAt > started+2 {
+	for _, c := range lease.connections {
+		if lease.void() || c.StartedAt < started-2 || c.StartedAt > started+2 {
 			continue
 		}
 		if _, err := conn.ExecContext(ctx, fmt.Sprintf("KILL %d", c.ID)); err != nil && !hasCode(err, codeNoThread) {

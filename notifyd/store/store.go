@@ -40,14 +40,15 @@ func Open(ctx context.Context, name, address string) (*Store, error) {
 		return nil, fmt.Errorf("store %s: %w", name, err)
 	}
 	s := &Store{Name: name}
-	if s.db, err = pool(cfg, nil); err != nil {
+	primary := dsn.NewPrimary(cfg) // one for all pools
+	if s.db, err = pool(primary, cfg, nil); err != nil {
 		return nil, fmt.Errorf("store %s: %w", name, err)
 	}
 	s.db.SetMaxOpenConns(16)
 	s.db.SetMaxIdleConns(8)
 	limited := cfg.Clone()
 	limited.ReadTimeout, limited.WriteTimeout = txnTimeout, txnTimeout
-	if s.writers, err = pool(limited, map[string]string{
+	if s.writers, err = pool(primary, limited, map[string]string{
 		"autocommit":               "0",
 		"innodb_lock_wait_timeout": writerLockWait,
 		"wait_timeout":             writerIdle,
@@ -56,7 +57,7 @@ func Open(ctx context.Context, name, address string) (*Store, error) {
 		return nil, fmt.Errorf("store %s: %w", name, err)
 	}
 	s.writers.SetMaxIdleConns(0)
-	if s.takers, err = pool(cfg, map[string]string{"innodb_lock_wait_timeout": takerLockWait, "wait_timeout": takerIdle}); err != nil {
+	if s.takers, err = pool(primary, cfg, map[string]string{"innodb_lock_wait_timeout": takerLockWait, "wait_timeout": takerIdle}); err != nil {
 		s.db.Close()
 		s.writers.Close()
 		return nil, fmt.Errorf("store %s: %w", name, err)
@@ -84,7 +85,7 @@ func installed(ctx context.Context, db *sql.DB) (schema.Info, error) {
 }
 
 // pool opens a pool whose sessions have the given variables.
-func pool(cfg *mysql.Config, vars map[string]string) (*sql.DB, error) {
+func pool(primary *dsn.Primary, cfg *mysql.Config, vars map[string]string) (*sql.DB, error) {
 	c := cfg.Clone()
 	c.InterpolateParams = true // one round trip per statement
 	c.MultiStatements = true
@@ -96,7 +97,7 @@ func pool(cfg *mysql.Config, vars map[string]string) (*sql.DB, error) {
 	for k, v := range vars {
 		c.Params[k] = v
 	}
-	connector, err := mysql.NewConnector(c)
+	connector, err := primary.Connector(c)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,8 @@ type Connection struct {
 	// StartedAt is when the server started, in seconds since 1970 UTC, give or take one.
 	StartedAt int64 `json:"started_at"`
 	ID        int64 `json:"id"`
+	// Server is the server's server_id, which is its own among those that replicate each other.
+	Server int64 `json:"server_id,omitempty"`
 }
 
 // A Writer is one connection for the transactions of one shard, used by one goroutine.
@@ -49,7 +51,7 @@ func (s *Store) NewWriter(ctx context.Context) (*Writer, error) {
 
 func identify(ctx context.Context, conn *sql.Conn) (Connection, error) {
 	var c Connection
-	if err := conn.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&c.ID); err != nil {
+	if err := conn.QueryRowContext(ctx, "SELECT CONNECTION_ID(), @@server_id").Scan(&c.ID, &c.Server); err != nil {
 		return c, err
 	}
 	started, err := serverStart(ctx, conn)

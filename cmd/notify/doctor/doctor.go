@@ -8,8 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-
 	"notifymirror/cmd/daemon"
 	"notifymirror/notifyd/finding"
 	"notifymirror/notifyd/schema/dsn"
@@ -98,7 +96,7 @@ func localData(ctx context.Context, address string) (dir string) {
 		return ""
 	}
 	cfg.DBName = ""
-	connector, err := mysql.NewConnector(cfg)
+	connector, err := dsn.NewConnector(cfg)
 	if err != nil {
 		return ""
 	}

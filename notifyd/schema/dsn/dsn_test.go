@@ -39,3 +39,24 @@ func TestAddressKeepsItsPartsAndShowsAllButThePassword(t *testing.T) {
 		t.Errorf("%+v, %v", cfg, err)
 	}
 }
+
+func TestAnAddressMayNameSeveralServers(t *testing.T) {
+	cfg, err := Parse("user:p(a,b)/w@tcp(db-1, db-2:3307)/notify?timeout=9s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Passwd != "p(a,b)/w" || cfg.Addr != "db-1:3306,db-2:3307" || cfg.Timeout != 9*time.Second || !NewPrimary(cfg).Several() {
+		t.Errorf("%+v", cfg)
+	}
+	if got := Redact(cfg); got != "user@tcp(db-1:3306,db-2:3307)/notify" {
+		t.Errorf("shown as %s", got)
+	}
+	for _, wrong := range []string{"u:PLANTED@tcp(a,)/n", "u:PLANTED@tcp(a:1,a:1)/n", "u:PLANTED@unix(/a,/b)/n", "u:PLANTED@tcp(,)/n"} {
+		if _, err := Parse(wrong); !errors.Is(err, ErrInvalid) || strings.Contains(err.Error(), "PLANTED") {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+	if cfg, err = Parse("user@tcp(db)/notify"); err != nil || NewPrimary(cfg).Several() {
+		t.Errorf("%+v, %v", cfg, err)
+	}
+}

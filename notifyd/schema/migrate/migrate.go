@@ -202,7 +202,7 @@ func createSchema(ctx context.Context, cfg *mysql.Config) error {
 
 // open returns a pool that has made no connection yet.
 func open(cfg *mysql.Config) (*sql.DB, error) {
-	connector, err := mysql.NewConnector(cfg)
+	connector, err := dsn.NewConnector(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("store address: %w", err)
 	}

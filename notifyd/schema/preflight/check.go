@@ -69,7 +69,7 @@ func open(cfg *mysql.Config) (*sql.DB, error) {
 	server := cfg.Clone()
 	server.DBName = ""
 	server.InterpolateParams = true // SHOW takes no parameters in prepared form
-	connector, err := mysql.NewConnector(server)
+	connector, err := dsn.NewConnector(server)
 	if err != nil {
 		return nil, err
 	}
