@@ -79,7 +79,7 @@ func (p *Pair) Cut() {
 	exec(p.t, p.Replica, "STOP "+p.words.replica+" IO_THREAD")
 }
 
-// Promote makes the replica take writes, with what it has received.
+// Promote makes the replica take writes, with what it has applied.
 func (p *Pair) Promote() {
 	p.t.Helper()
 	exec(p.t, p.Replica, "STOP "+p.words.replica)
