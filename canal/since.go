@@ -51,6 +51,9 @@ func beginning(ctx context.Context, c Config, f Flavor, file LogFile) (at Positi
 	if c, err = c.filled(); err != nil {
 		return at, err
 	}
+	if c, err = c.located(ctx); err != nil {
+		return at, err
+	}
 	err = c.asking(ctx, func(conn *sql.Conn) (err error) {
 		if f == MariaDB {
 			at.GTIDs, err = startOf(ctx, conn, file)
