@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -195,4 +196,51 @@ func TestPageShowsWhatComesAndGrowsGrey(t *testing.T) {
 	c.do(chromedp.Click("#check"))
 	c.sees(`document.getElementById("truth").open && document.getElementById("truth-verdict").textContent === "Equal to the last digit"`)
 	c.shot("truth")
+}
+
+// Also when the page gives a dead connection up and opens another, its numbers are as old as
+// they were; they live again with the next server, whatever its clock says.
+func TestAPageWhoseServerIsGoneStaysGreyUntilAnotherAnswers(t *testing.T) {
+	l := newLog(t, newName(), 1)
+	l.write(trade(1, time.Now()))
+	cfg := board.Config{Boards: map[string]board.Board{"b": {Topic: l.topic}}}
+	s := serve(t, "", cfg)
+	c := browser(t)
+	c.do(chromedp.Navigate(s.url + "/boards/b"))
+	c.sees(`document.getElementById("total").dataset.count === "1"`)
+	s.stop()
+	c.sees(`document.body.dataset.state === "stale"`)
+	if state := get[string](c, `received = -Infinity; watch(); document.body.dataset.state`); state != "stale" {
+		t.Errorf("with a new connection and no frame the page is %q", state)
+	}
+	// The page's clock is a day behind that of the server before.
+	c.do(chromedp.Evaluate[chromedp.Void](`offset -= 24 * 3600 * 1000`))
+	serve(t, strings.TrimPrefix(s.url, "http://"), cfg)
+	l.write(trade(2, time.Now()))
+	c.sees(`document.getElementById("total").dataset.count === "2" && document.body.dataset.state === "live"`)
+}
+
+// Over days the page's clock gains on the server's, and the page stays alive.
+func TestClocksThatDriftApartDoNotGreyAPage(t *testing.T) {
+	l := newLog(t, newName(), 1)
+	s := serve(t, "", board.Config{Boards: map[string]board.Board{"b": {Topic: l.topic}}})
+	c := browser(t)
+	c.do(chromedp.Navigate(s.url + "/boards/b"))
+	c.sees(`frame !== null`)
+	ages := get[[]float64](c, `(() => {
+		source.close();
+		let clock = now();
+		performance.now = () => clock;
+		const ages = [];
+		for (const gain of [1e-4, 1e-2]) { // a bad clock, and frames that take ever longer
+			fresh = true;
+			for (let i = 0, server = 1e12; i < 86400; i++, clock += 1000 * (1 + gain), server += 1000)
+				source.onmessage({data: JSON.stringify({...frame, now: server, as_of: server})});
+			ages.push(age());
+		}
+		return ages;
+	})()`)
+	if ages[0] > 1500 || ages[1] < 3000 {
+		t.Errorf("after a day of drift the page is %.0f ms old, behind a line that slows down %.0f ms", ages[0], ages[1])
+	}
 }

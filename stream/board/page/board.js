@@ -5,6 +5,7 @@
 const staleAfter = 3000; // ms: data older than this is grey
 const silentAfter = 6000; // ms without a frame: the connection is dead, open another
 const retryAfter = 1000;
+const drift = 2e-4; // how much faster than the server's the page's clock may run
 const listEvery = 600; // ms between two moves of the list, so that it can be read
 
 const $ = (id) => document.getElementById(id);
@@ -40,7 +41,8 @@ function since(ms) {
 // What the page knows.
 let frame = null; // the latest
 let received = 0; // when it came, by the page's clock
-let offset = Infinity; // the page's clock minus the server's, less what frames took on the way
+let offset = 0; // the page's clock minus the server's, less what frames took on the way
+let fresh = true; // no frame has come over this connection, which may be to another server
 let source = null;
 let drawn = null;
 let chart = null;
@@ -51,13 +53,15 @@ const now = () => performance.now();
 
 function connect() {
   if (source) source.close();
-  offset = Infinity;
+  fresh = true;
   received = now();
   source = new EventSource(location.pathname.replace(/\/$/, "") + "/events");
   source.onmessage = (event) => {
+    const passed = now() - received;
     received = now();
     frame = JSON.parse(event.data);
-    offset = Math.min(offset, received - frame.now);
+    offset = fresh ? received - frame.now : Math.min(offset + passed * drift, received - frame.now);
+    fresh = false;
     requestAnimationFrame(draw);
   };
   source.onerror = () => {
