@@ -139,10 +139,16 @@ func (b *Broker) ListGroups(ctx context.Context, req *connect.Request[notifyv1.L
 	if err != nil {
 		return nil, err
 	}
+	pending, err := b.pending.of(ctx, b.stores.all())
+	if err != nil {
+		return nil, rpcError(err)
+	}
 	names, next := page(slices.Sorted(maps.Keys(v.Groups)), func(s string) string { return s }, req.Msg.GetAfter(), req.Msg.GetLimit())
 	res := &notifyv1.ListGroupsResponse{Next: next}
 	for _, n := range names {
-		res.Groups = append(res.Groups, b.groupProto(v, v.Groups[n]))
+		g := b.groupProto(v, v.Groups[n])
+		g.Pending, g.PendingTruncated = pending[v.Groups[n].ID].rows, pending[v.Groups[n].ID].cut
+		res.Groups = append(res.Groups, g)
 	}
 	return connect.NewResponse(res), nil
 }

@@ -44,6 +44,7 @@ type Broker struct {
 	webhooks *webhooks
 	inMemory *memoryTopics
 	replays  *replays
+	pending  *pendingCounts
 }
 
 // New checks the configuration; it opens nothing. All problems are reported at once.
@@ -74,7 +75,7 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 	c.backlog = newBacklog()
 	deps.Registerer.MustRegister(newGroupCollector(c), c.backlog)
 	b := &Broker{core: c, version: deps.Version, memory: semaphore.NewWeighted(int64(cfg.PublishMemory)),
-		router: newRouter(), stores: newStoreSet(), stopping: make(chan struct{})}
+		router: newRouter(), stores: newStoreSet(), stopping: make(chan struct{}), pending: newPendingCounts()}
 	ring, err := webhook.ParseRing(cfg.SecretKeys)
 	if err != nil {
 		return nil, fmt.Errorf("secret_keys: %w", err)

@@ -31,6 +31,26 @@ func (s *stage) down(c *client.Client, group string) (down bool) {
 	return down
 }
 
+// pending asks a broker for its groups' pending rows.
+func (s *stage) pending(c *client.Client) map[string]uint64 {
+	s.t.Helper()
+	rows := map[string]uint64{}
+	err := c.Admin(s.t.Context(), func(a notifyv1connect.AdminClient) error {
+		r, err := a.ListGroups(s.t.Context(), connect.NewRequest(&notifyv1.ListGroupsRequest{}))
+		if err != nil {
+			return err
+		}
+		for _, g := range r.Msg.GetGroups() {
+			rows[g.GetName()] = g.GetPending()
+		}
+		return nil
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return rows
+}
+
 // untouched counts pending rows of messages that were never attempted.
 func (s *stage) untouched() (n int) {
 	for i := range 8 {
@@ -71,6 +91,10 @@ func TestAGroupThatFailsIsLeftAloneUntilItIsBack(t *testing.T) {
 	}
 	s.until("its messages wait without an attempt, the other group has all", func() bool {
 		return s.untouched() >= left+more-20 && good.count() == published
+	})
+	s.until("a list of groups says how many wait", func() bool {
+		rows := s.pending(c)
+		return rows["bad"] >= uint64(left+more-20) && rows["good"] == 0
 	})
 	if n := calls.Load() - before; n > 20 {
 		t.Errorf("%d attempts while it was down", n)

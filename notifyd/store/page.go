@@ -195,6 +195,23 @@ func (s *Store) NextDue(ctx context.Context, no int, group int32, now int64) (ne
 	return n.Int64, n.Valid, nil
 }
 
+// PendingGroups are the groups that have rows, without 0, whose rows are for the exchange.
+func (s *Store) PendingGroups(ctx context.Context, no int) (groups []int32, err error) {
+	rows, err := s.db.QueryContext(ctx, "SELECT DISTINCT group_id FROM "+schema.Pending(no)+" WHERE group_id > 0")
+	if err != nil {
+		return nil, fmt.Errorf("groups of %s: %w", schema.Pending(no), err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var g int32
+		if err := rows.Scan(&g); err != nil {
+			return nil, fmt.Errorf("groups of %s: %w", schema.Pending(no), err)
+		}
+		groups = append(groups, g)
+	}
+	return groups, rows.Err()
+}
+
 // CountPending counts the rows of a group, up to most.
 func (s *Store) CountPending(ctx context.Context, no int, group int32, most int) (int, error) {
 	var n int
