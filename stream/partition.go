@@ -190,7 +190,11 @@ func (p *partition) take(ctx context.Context, m *sarama.ConsumerMessage) error {
 // done says that a message and all before it are handled.
 func (p *partition) done(m *sarama.ConsumerMessage) {
 	p.next.Store(p.progress.done(m.Offset))
-	p.caughtUpTo(m.Timestamp)
+	at := m.Timestamp
+	if now := time.Now(); at.After(now) { // the store's clock is ahead: later it is as it was now
+		at = now
+	}
+	p.caughtUpTo(at)
 	p.mark(p.progress.next)
 }
 

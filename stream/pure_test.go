@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"pgregory.net/rapid"
 
 	"notifymirror/mirror/record"
@@ -87,5 +88,15 @@ func TestPositionsAreReadAsPeopleWriteThem(t *testing.T) {
 		if got, err := ParsePosition(text, now); err == nil {
 			t.Errorf("%q: %v", text, got)
 		}
+	}
+}
+
+// What a store commits whose clock is ahead of ours must not make a consumer look alive that stands.
+func TestARecordFromTheFutureIsCaughtUpWithAtPresent(t *testing.T) {
+	p := &partition{mark: func(int64) {}}
+	before := time.Now()
+	p.done(&sarama.ConsumerMessage{Offset: 7, Timestamp: before.Add(time.Hour)})
+	if at := time.Unix(0, p.caughtUp.Load()); at.Before(before) || at.After(time.Now()) {
+		t.Errorf("caught up with %s, it is %s", at, before)
 	}
 }

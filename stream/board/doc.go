@@ -25,7 +25,9 @@
 //
 // Not obvious:
 //   - Where no canald is configured, a topic on which nothing comes cannot be told from a
-//     mirror that is down: the page grows grey. With canalds it stays alive.
+//     mirror that is down: the page grows grey. With canalds it stays alive, while the mirrors of
+//     all stores that they name do.
+//   - A store whose clock is behind makes a board look older than it is, never younger.
 //   - A period moves on with the clock and with the records, whichever is ahead: a message of
 //     the new day that comes before our midnight is not lost by beginning anew.
 //   - The rows of a field are exact until it has 2*Values values. Then the small ones go to

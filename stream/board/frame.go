@@ -40,6 +40,8 @@ type frame struct {
 	// Mirror and Groups are what the optional sources say.
 	Mirror []mirrorState `json:"mirror,omitempty"`
 	Groups []groupState  `json:"groups,omitempty"`
+	// Silent are those of them that do not answer, each with how.
+	Silent []string `json:"silent,omitempty"`
 }
 
 type state string
@@ -85,17 +87,39 @@ func (t *tally) fill(f *frame, now time.Time) {
 	t.changed, t.waiting = false, time.Time{}
 }
 
-// asOf is the instant up to which the numbers are known to be whole: what this board read
-// (own, the consumer's), and what the mirror says it wrote. A newest record is a sign of life
-// of the mirror too, and the only one where no canald is configured: then a board on which
-// nothing comes is not known to be up to date.
-func asOf(own, mirror, newest time.Time) time.Time {
-	at := mirror
-	if newest.After(at) {
-		at = newest
+// mirrored is the instant up to which all is known to be in Kafka, by what the mirror says of
+// each store. The newest record of a store is a sign of life of its mirror too, and the only one
+// where no canald is asked: then a board on which nothing comes is not known to be up to date.
+func mirrored(stores []mirrorState, newest map[string]time.Time) (at time.Time) {
+	if len(stores) == 0 {
+		for _, t := range newest {
+			at = later(at, t)
+		}
+		return at
 	}
-	if own.Before(at) {
-		at = own
+	for i, m := range stores {
+		known := newest[m.id]
+		if m.AsOf > 0 {
+			known = later(known, time.UnixMilli(m.AsOf))
+		}
+		if i == 0 {
+			at = known
+		}
+		at = earlier(at, known)
 	}
 	return at
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }

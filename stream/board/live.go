@@ -138,7 +138,9 @@ func (l *live) config(handle func(reading)) stream.Config {
 		Brokers: l.cfg.Kafka.Brokers, Prefix: l.cfg.TopicPrefix, Topics: []string{l.board.Topic}, SkipForeign: true,
 		LagInterval: sourceInterval, Logger: l.logger,
 		Handler: func(_ context.Context, r stream.Record) error {
-			handle(l.board.read(newMessage(r)))
+			taken := l.board.read(newMessage(r))
+			taken.came = time.Now()
+			handle(taken)
 			return nil
 		},
 	}
@@ -257,11 +259,11 @@ func (l *live) hasChanged() bool {
 
 // frame is what is to be seen now.
 func (l *live) frame(now time.Time) *frame {
-	mirror, mirrorAsOf := l.sources.mirrors()
+	mirror, silent := l.sources.mirrors()
 	groups := l.sources.groupsOf(l.board.Topic)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f := &frame{Page: l.page, Title: l.board.Title, Now: now.UnixMilli(), Note: l.note, Mirror: mirror, Groups: groups}
+	f := &frame{Page: l.page, Title: l.board.Title, Now: now.UnixMilli(), Note: l.note, Mirror: mirror, Groups: groups, Silent: silent}
 	if l.tally == nil {
 		f.State, f.Read = stateReading, l.read
 		return f
@@ -269,9 +271,7 @@ func (l *live) frame(now time.Time) *frame {
 	f.State = stateLive
 	f.Delay = l.delay(now)
 	l.tally.fill(f, now)
-	if at := l.known(mirrorAsOf); at.After(l.asOf) {
-		l.asOf = at
-	}
+	l.asOf = later(l.asOf, l.known(mirror))
 	if !l.asOf.IsZero() {
 		f.AsOf = min(l.asOf.UnixMilli(), f.Now)
 		l.metrics.age.WithLabelValues(l.name).Set(max(0, now.Sub(l.asOf).Seconds()))
@@ -281,11 +281,11 @@ func (l *live) frame(now time.Time) *frame {
 
 // known is the instant up to which the tally is known to be whole; zero while that is not
 // known, as while nobody reads.
-func (l *live) known(mirror time.Time) time.Time {
+func (l *live) known(mirror []mirrorState) time.Time {
 	if l.consumer == nil {
 		return time.Time{}
 	}
-	return asOf(l.consumer.CaughtUp(), mirror, l.tally.newest)
+	return earlier(l.consumer.CaughtUp(), mirrored(mirror, l.tally.newest))
 }
 
 // delay is the largest delay of late in milliseconds, that of this frame included; -1 when

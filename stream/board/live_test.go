@@ -20,13 +20,14 @@ import (
 
 // seen is what tests look at of a frame.
 type seen struct {
-	State    string `json:"state"`
-	Note     string `json:"note"`
-	Count    int64  `json:"count"`
-	Amount   string `json:"amount"`
-	NoAmount int64  `json:"no_amount"`
-	Now      int64  `json:"now"`
-	AsOf     int64  `json:"as_of"`
+	State    string   `json:"state"`
+	Note     string   `json:"note"`
+	Count    int64    `json:"count"`
+	Amount   string   `json:"amount"`
+	NoAmount int64    `json:"no_amount"`
+	Now      int64    `json:"now"`
+	AsOf     int64    `json:"as_of"`
+	Silent   []string `json:"silent"`
 	Mirror   []struct {
 		State string `json:"state"`
 	} `json:"mirror"`
@@ -257,6 +258,13 @@ func TestSourcesTellAQuietTopicFromAMirrorThatStands(t *testing.T) {
 	if len(f.Groups) != 1 || f.Groups[0].Group != "stock" || f.Groups[0].Waiting != 7 || f.Count != 1 {
 		t.Errorf("%+v", f)
 	}
+	if len(f.Silent) > 0 {
+		t.Errorf("%q", f.Silent)
+	}
+	notifyd.Close()
+	events(t, s.url, "b", func(f seen) bool {
+		return len(f.Silent) == 1 && f.Silent[0] == "notifyd "+notifyd.Listener.Addr().String()+" does not answer"
+	})
 	stands.Store(true)
 	f = events(t, s.url, "b", func(f seen) bool { return f.Now-f.AsOf > 3000 })
 	if f.Mirror[0].State != "halted" || f.Count != 1 {

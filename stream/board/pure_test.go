@@ -365,28 +365,69 @@ func TestWhatIsKnownToBeWhole(t *testing.T) {
 		{"one partition is behind", 70, 99, 99, 70},
 		{"nothing read yet", 0, 99, 0, 0},
 	} {
-		if got := asOf(at(c.own), at(c.mirror), at(c.newest)); !got.Equal(at(c.want)) {
+		var stores []mirrorState
+		if c.mirror > 0 {
+			stores = []mirrorState{{"main", "copying", 1000 * c.mirror, "id"}}
+		}
+		if got := earlier(at(c.own), mirrored(stores, map[string]time.Time{"id": at(c.newest)})); !got.Equal(at(c.want)) {
 			t.Errorf("%s: %s", c.what, got)
 		}
 	}
 }
 
+// One store's records say nothing of another's, whose mirror may stand.
+func TestABoardIsAsOldAsTheMirrorOfItsOldestStore(t *testing.T) {
+	newest := map[string]time.Time{"id-a": time.Unix(99, 0), "id-b": time.Unix(50, 0)}
+	for _, c := range []struct {
+		what   string
+		stores []mirrorState
+		want   int64
+	}{
+		{"no canald is asked", nil, 99},
+		{"both copy", []mirrorState{{"a", "copying", 98_000, "id-a"}, {"b", "copying", 97_000, "id-b"}}, 97},
+		{"one stands", []mirrorState{{"a", "copying", 98_000, "id-a"}, {"b", "halted", 60_000, "id-b"}}, 60},
+		{"nothing was heard of one but a record", []mirrorState{{"a", "copying", 98_000, "id-a"}, {"b", "halted", 0, "id-b"}}, 50},
+	} {
+		if got := mirrored(c.stores, newest); !got.Equal(time.Unix(c.want, 0)) {
+			t.Errorf("%s: %s", c.what, got)
+		}
+	}
+	if got := mirrored([]mirrorState{{"a", "copying", 98_000, "id-a"}, {"c", "halted", 0, "id-c"}}, newest); !got.IsZero() {
+		t.Errorf("nothing was ever heard of one: %s", got)
+	}
+}
+
+// A store whose clock is ahead of ours must not make a board look alive that stands.
+func TestARecordFromTheFutureIsASignOfLifeOfThePresentOnly(t *testing.T) {
+	b := (Board{Topic: "t"}).withDefaults("b")
+	now := time.Unix(1000, 0)
+	tl := newTally(&b, now)
+	tl.add(reading{store: "s", at: now.Add(time.Hour), came: now})
+	tl.add(reading{store: "s", at: now.Add(-time.Hour), came: now.Add(time.Second)})
+	if got := tl.newest["s"]; !got.Equal(now) {
+		t.Errorf("known up to %s, it is %s", got, now)
+	}
+}
+
 func TestMirrorStatesAreJoined(t *testing.T) {
-	first := joinMirrors(nil, []mirrorState{{"a", "copying", 100}, {"a", "standby", 0}, {"b", "waiting", 0}})
-	if want := []mirrorState{{"a", "copying", 100}, {"b", "waiting", 0}}; !slices.Equal(first, want) {
+	first := joinMirrors(nil, []mirrorState{{"a", "copying", 100, ""}, {"a", "standby", 0, ""}, {"b", "waiting", 0, ""}}, false)
+	if want := []mirrorState{{"a", "copying", 100, ""}, {"b", "waiting", 0, ""}}; !slices.Equal(first, want) {
 		t.Errorf("%v", first)
 	}
-	swapped := joinMirrors(nil, []mirrorState{{"a", "standby", 0}, {"a", "copying", 100}})
-	if want := []mirrorState{{"a", "copying", 100}}; !slices.Equal(swapped, want) {
+	swapped := joinMirrors(nil, []mirrorState{{"a", "standby", 0, ""}, {"a", "copying", 100, ""}}, false)
+	if want := []mirrorState{{"a", "copying", 100, ""}}; !slices.Equal(swapped, want) {
 		t.Errorf("%v", swapped)
 	}
-	older := joinMirrors(first, []mirrorState{{"a", "starting", 0}})
-	if want := []mirrorState{{"a", "starting", 100}, {"b", "no answer", 0}}; !slices.Equal(older, want) {
+	older := joinMirrors(first, []mirrorState{{"a", "starting", 0, ""}}, false)
+	if want := []mirrorState{{"a", "starting", 100, ""}, {"b", "no answer", 0, ""}}; !slices.Equal(older, want) {
 		t.Errorf("%v", older)
 	}
-	silent := joinMirrors(first, nil)
-	if silent[0] != (mirrorState{"a", "no answer", 100}) {
+	silent := joinMirrors(first, nil, false)
+	if silent[0] != (mirrorState{"a", "no answer", 100, ""}) {
 		t.Errorf("%v", silent)
+	}
+	if gone := joinMirrors(first, []mirrorState{{"b", "copying", 7, ""}}, true); !slices.Equal(gone, []mirrorState{{"b", "copying", 7, ""}}) {
+		t.Errorf("%v", gone)
 	}
 	groups := joinGroups([]groupState{{Group: "g", Waiting: 1, Down: true}, {Group: "f"}, {Group: "g", Waiting: 2, InFlight: 3, More: true}})
 	if old := groupsAfter(groups, nil, true); len(old) != 2 || !old[1].Old || old[1].Waiting != 3 || groups[1].Old {

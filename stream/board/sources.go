@@ -2,8 +2,10 @@ package board
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,8 +13,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -31,6 +31,8 @@ type mirrorState struct {
 	State string `json:"state"`
 	// AsOf is the latest instant, ms since 1970, known to be wholly in Kafka; 0: not known.
 	AsOf int64 `json:"as_of"`
+
+	id string // the store's own, as records name it; empty: not known yet
 }
 
 // groupState is what brokers say of one group.
@@ -56,6 +58,7 @@ type sources struct {
 	mu     sync.Mutex
 	mirror []mirrorState
 	groups []groupState
+	silent []string // who did not answer the last time, and why
 }
 
 func newSources(cfg Config) *sources {
@@ -84,25 +87,44 @@ func (s *sources) run(ctx context.Context) error {
 func (s *sources) ask(ctx context.Context) {
 	canalds := make([][]mirrorState, len(s.cfg.Canald))
 	brokers := make([][]groupState, len(s.cfg.Notifyd))
-	var all errgroup.Group
+	failed := make([]error, len(canalds)+len(brokers))
+	var all sync.WaitGroup
 	for i, address := range s.cfg.Canald {
-		all.Go(func() error {
-			canalds[i], _ = s.askCanald(ctx, address) // its stores have no answer then
-			return nil
-		})
+		all.Go(func() { canalds[i], failed[i] = s.askCanald(ctx, address) })
 	}
 	for i, address := range s.cfg.Notifyd {
-		all.Go(func() (err error) {
-			brokers[i], err = s.askBroker(ctx, address)
-			return err
-		})
+		all.Go(func() { brokers[i], failed[len(canalds)+i] = s.askBroker(ctx, address) })
 	}
-	failed := all.Wait() != nil
+	all.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mirror = joinMirrors(s.mirror, slices.Concat(canalds...))
-	s.groups = groupsAfter(s.groups, slices.Concat(brokers...), failed)
+	s.mirror = joinMirrors(s.mirror, slices.Concat(canalds...), errors.Join(failed[:len(canalds)]...) == nil)
+	s.groups = groupsAfter(s.groups, slices.Concat(brokers...), errors.Join(failed[len(canalds):]...) != nil)
+	s.silent = nil
+	for i, err := range failed {
+		switch {
+		case err == nil:
+		case i < len(canalds):
+			s.silent = append(s.silent, "canald "+s.cfg.Canald[i]+" "+inShort(err))
+		default:
+			s.silent = append(s.silent, "notifyd "+s.cfg.Notifyd[i-len(canalds)]+" "+inShort(err))
+		}
+	}
 }
+
+// inShort is for people why there is no answer.
+func inShort(err error) string {
+	if refused, ok := errors.AsType[statusError](err); ok {
+		return "answers " + string(refused)
+	}
+	return "does not answer"
+}
+
+// statusError is an HTTP status other than 200.
+type statusError string
+
+// Error implements error.
+func (e statusError) Error() string { return "answer " + string(e) }
 
 // groupsAfter is what is known of groups: a sum without one broker's part would be wrong, so
 // then it is the last whole one, marked as old.
@@ -118,23 +140,27 @@ func groupsAfter(before, now []groupState, failed bool) []groupState {
 }
 
 // joinMirrors is one state per store: a copying one before any other. What is known of an
-// instant is never taken back.
-func joinMirrors(before, now []mirrorState) []mirrorState {
-	byStore := map[string]mirrorState{}
+// instant is never taken back. A store that nobody names any more is forgotten when all
+// canalds have answered.
+func joinMirrors(before, now []mirrorState, all bool) []mirrorState {
+	byStore, named := map[string]mirrorState{}, map[string]bool{}
 	for _, m := range before {
-		byStore[m.Store] = mirrorState{m.Store, "no answer", m.AsOf}
+		m.State = "no answer"
+		byStore[m.Store] = m
 	}
 	for _, m := range now {
 		old := byStore[m.Store]
 		if old.State == "copying" && m.State != "copying" {
 			m.State = old.State
 		}
-		m.AsOf = max(m.AsOf, old.AsOf)
-		byStore[m.Store] = m
+		m.AsOf, m.id = max(m.AsOf, old.AsOf), cmp.Or(m.id, old.id)
+		byStore[m.Store], named[m.Store] = m, true
 	}
 	out := make([]mirrorState, 0, len(byStore))
 	for _, m := range byStore {
-		out = append(out, m)
+		if named[m.Store] || !all {
+			out = append(out, m)
+		}
 	}
 	slices.SortFunc(out, func(a, b mirrorState) int { return strings.Compare(a.Store, b.Store) })
 	return out
@@ -159,21 +185,11 @@ func joinGroups(all []groupState) []groupState {
 	return out
 }
 
-// mirrors is the state of each store, and the instant up to which all of them are in Kafka;
-// zero while that is not known.
-func (s *sources) mirrors() ([]mirrorState, time.Time) {
+// mirrors is the state of each store, and who did not answer.
+func (s *sources) mirrors() (stores []mirrorState, silent []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var least int64
-	for i, m := range s.mirror {
-		if i == 0 || m.AsOf < least {
-			least = m.AsOf
-		}
-	}
-	if least == 0 {
-		return s.mirror, time.Time{}
-	}
-	return s.mirror, time.UnixMilli(least)
+	return s.mirror, s.silent
 }
 
 // groupsOf are the groups that have a topic.
@@ -194,6 +210,7 @@ func (s *sources) askCanald(ctx context.Context, address string) ([]mirrorState,
 	var answer struct {
 		Stores []struct {
 			Store      string  `json:"store"`
+			StoreID    string  `json:"store_id"`
 			State      string  `json:"state"`
 			Connected  bool    `json:"connected"`
 			LagSeconds float64 `json:"lag_seconds"`
@@ -205,7 +222,7 @@ func (s *sources) askCanald(ctx context.Context, address string) ([]mirrorState,
 	}
 	var out []mirrorState
 	for _, st := range answer.Stores {
-		m := mirrorState{Store: st.Store, State: st.State}
+		m := mirrorState{Store: st.Store, State: st.State, id: st.StoreID}
 		if st.State == "copying" && st.Connected {
 			m.AsOf = asked.Add(-time.Duration(st.LagSeconds * float64(time.Second))).UnixMilli()
 		}
@@ -264,7 +281,7 @@ func (s *sources) get(ctx context.Context, method, url string, question, answer 
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, resp.Status)
+		return fmt.Errorf("%s: %w", url, statusError(resp.Status))
 	}
 	return json.NewDecoder(io.LimitReader(resp.Body, sourceBytes)).Decode(answer)
 }

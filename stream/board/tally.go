@@ -16,7 +16,9 @@ const (
 type reading struct {
 	partition int32
 	offset    int64
+	store     string    // its id
 	at        time.Time // the store's, of the INSERT
+	came      time.Time // ours
 	id        string
 	counted   bool // the filter let it through
 	failed    bool // the filter had no answer
@@ -28,7 +30,7 @@ type reading struct {
 
 // read is pure: the same record always gives the same reading.
 func (b *Board) read(m *message) reading {
-	r := reading{partition: m.record.Partition, offset: m.record.Offset, at: m.record.BornAt}
+	r := reading{partition: m.record.Partition, offset: m.record.Offset, store: m.record.Source.Store, at: m.record.BornAt}
 	counted, err := b.Filter.match(m)
 	r.failed = err != nil
 	if !counted || err != nil {
@@ -76,7 +78,9 @@ type tally struct {
 	bars, top []*ranking
 	curve     *curve
 	recent    []recentRow // the newest last
-	newest    time.Time   // of all records, counted or not
+	// newest is the latest time of each store's records, counted or not; never later than ours
+	// was: a store whose clock is ahead must not make a board look alive that stands.
+	newest map[string]time.Time
 	// waiting is the time of the oldest message that no frame has shown yet; zero for none.
 	waiting time.Time
 	changed bool
@@ -92,7 +96,7 @@ type recentRow struct {
 }
 
 func newTally(b *Board, now time.Time) *tally {
-	t := &tally{board: b, next: map[int32]int64{}, curve: newCurve(b.Curve)}
+	t := &tally{board: b, next: map[int32]int64{}, newest: map[string]time.Time{}, curve: newCurve(b.Curve)}
 	t.begin(b.Since.start(now))
 	return t
 }
@@ -120,9 +124,7 @@ func (t *tally) advance(now time.Time) {
 // add takes a record, once: offsets of a partition grow.
 func (t *tally) add(r reading) {
 	t.next[r.partition] = r.offset + 1
-	if r.at.After(t.newest) {
-		t.newest = r.at
-	}
+	t.newest[r.store] = later(t.newest[r.store], earlier(r.at, r.came))
 	t.advance(r.at.In(t.from.Location()))
 	inPeriod := !r.at.Before(t.from)
 	if r.failed && inPeriod {

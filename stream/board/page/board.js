@@ -87,7 +87,8 @@ function watch() {
     return setState("live", `live · ${clock.format(frame.as_of)}`);
   }
   if (frame.as_of <= 0) {
-    return setState("stale", frame.note || "nothing has come yet");
+    const stands = (frame.mirror || []).find((m) => m.state !== "copying");
+    return setState("stale", frame.note || (stands ? `the mirror of ${stands.store}: ${stands.state}` : "nothing has come yet"));
   }
   const why = frame.note || (connected ? "" : "no connection");
   setState("stale", `${why ? why + " · " : ""}standing still since ${clock.format(frame.as_of)} · ${since(age())}`);
@@ -287,6 +288,7 @@ function drawSources() {
     const how = g.old ? " (no answer):" : g.down ? " is down:" : "";
     list.push({ bad: g.down || g.old, text: `${g.group}${how} ${n} waiting, ${whole.format(g.in_flight)} in flight` });
   }
+  for (const who of frame.silent || []) list.push({ bad: true, text: who });
   if (frame.no_amount) list.push({ bad: true, text: `${whole.format(frame.no_amount)} without a readable amount` });
   const lines = rows($("sources"), list.length, () => el("li", ""));
   list.forEach((s, i) => {
