@@ -30,9 +30,12 @@ func (c *Consumer) runAssigned(ctx context.Context, log *kafkaLog, handle handle
 	if err := marks.save(); err != nil {
 		return errors.Join(err, consumer.Close())
 	}
+	for _, p := range ps { // all are known before one is read, so that none is left out of CaughtUp
+		p.pace = pace
+		c.held.add(p.partition)
+	}
 	g, reading := errgroup.WithContext(ctx)
 	for _, p := range ps {
-		p.pace = pace
 		g.Go(func() error { return c.read(reading, log, consumer, p) })
 	}
 	keep := marks.keep(c.cfg.CommitInterval)
@@ -140,6 +143,7 @@ func (c *Consumer) setEnd(log *kafkaLog, p *partition, start int64) error {
 
 // read reads one partition until its end.
 func (c *Consumer) read(ctx context.Context, log *kafkaLog, consumer sarama.Consumer, p assignment) error {
+	defer c.letGo(p.partition)
 	for p.progress.next <= p.last {
 		gone := c.readFrom(ctx, consumer, p)
 		if !errors.Is(gone, ErrOffsetOutOfRange) {
@@ -170,9 +174,7 @@ func (c *Consumer) readFrom(ctx context.Context, consumer sarama.Consumer, p ass
 			c.inTrouble(err)
 		}
 	}()
-	c.held.add(p.partition)
 	defer func() {
-		c.letGo(p.partition)
 		pc.AsyncClose()
 		for range pc.Messages() { // what was read ahead
 		}

@@ -29,9 +29,15 @@ func openLog(cfg Config) (*kafkaLog, error) {
 
 func (l *kafkaLog) close() error { return l.client.Close() }
 
-// partitions are the numbers of a topic's partitions. The error wraps ErrUnknownTopic.
+// partitions are the numbers of a topic's partitions, as they are now: what the client knew
+// may be minutes old, and a partition that was added meanwhile is not to be taken for one of
+// which the group remembers nothing. The error wraps ErrUnknownTopic.
 func (l *kafkaLog) partitions(topic string) ([]int32, error) {
-	ps, err := l.client.Partitions(topic)
+	err := l.client.RefreshMetadata(topic)
+	var ps []int32
+	if err == nil {
+		ps, err = l.client.Partitions(topic)
+	}
 	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
 		return nil, fmt.Errorf("%s: %w", topic, ErrUnknownTopic)
 	}

@@ -49,3 +49,39 @@ func TestALeaderThatDoesNotKnowItYetIsAskedAgain(t *testing.T) {
 		t.Errorf("%d refusals are left", refusals)
 	}
 }
+
+// A topic that grew is seen as it is, though the client has known it before: otherwise a
+// group's commit of the new partition would not be asked for, and all of it handled again.
+func TestAPartitionThatWasAddedIsKnownAtOnce(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	cfg, err := Config{Brokers: cluster.ListenAddrs(), Topics: []string{"t"}}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := openLog(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := log.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for want := 1; want <= 2; want++ {
+		ps, err := log.partitions("t")
+		if err != nil || len(ps) != want {
+			t.Fatalf("partitions %v, error %v; want %d", ps, err, want)
+		}
+		admin, err := sarama.NewClusterAdminFromClient(log.client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := admin.CreatePartitions("t", int32(want+1), nil, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -107,13 +107,7 @@ func (t *task) restore(ctx context.Context, log *kafkaLog, reader sarama.Consume
 // makeState makes the state topic, or gives it the partitions that it lacks beside the
 // input. It must be compacted: a state that is deleted by its age is lost.
 func (l *kafkaLog) makeState(topic, input string) error {
-	if _, err := l.partitions(input); err != nil {
-		return err
-	}
-	if err := l.client.RefreshMetadata(input); err != nil { // it may have grown
-		return fmt.Errorf("%s: %w", input, err)
-	}
-	partitions, err := l.partitions(input)
+	partitions, err := l.partitions(input) // it may have grown
 	if err != nil {
 		return err
 	}
@@ -129,9 +123,6 @@ func (l *kafkaLog) makeCompacted(topic string, partitions int) error {
 		return err
 	}
 	compact := "compact"
-	if err := l.client.RefreshMetadata(topic); err != nil && !errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-		return err
-	}
 	have, err := l.partitions(topic)
 	switch {
 	case errors.Is(err, ErrUnknownTopic):

@@ -23,6 +23,9 @@ func newCurve(span time.Duration) *curve {
 
 func (c *curve) add(t time.Time) {
 	at := t.Unix() - t.Unix()%c.step
+	if at < 0 {
+		return // long past
+	}
 	s := &c.slots[at/c.step%int64(len(c.slots))]
 	switch {
 	case s.at == at:

@@ -23,7 +23,8 @@ const (
 	// delaySpan is over how long the largest delay is shown.
 	delaySpan = 5 * time.Second
 	// slack is how much earlier than the period reading begins: Kafka looks for times of
-	// commits, in whole seconds where the store is MariaDB.
+	// commits, in whole seconds where the store is MariaDB; and how far ahead of ours a store's
+	// clock may begin a period.
 	slack = time.Minute
 	// retryAfter is the pause after a fault.
 	retryAfter = time.Second
@@ -196,13 +197,17 @@ func (l *live) follow(ctx context.Context, t *tally) error {
 
 // followOnce reads on until a fault, or until the topic has another number of partitions.
 func (l *live) followOnce(ctx context.Context, t *tally, from stream.Position) error {
+	partitions, err := l.partitions()
+	if err != nil {
+		return err
+	}
 	cfg := l.config(func(r reading) {
 		l.mu.Lock()
 		t.add(r)
 		l.mu.Unlock()
 		l.metrics.count(l.name, r)
 	})
-	cfg.Registerer = l.metrics.registerer
+	cfg.Registerer, cfg.Partitions = l.metrics.registerer, partitions
 	l.mu.Lock()
 	cfg.Start = stream.AtOffsets(maps.Clone(t.next), from)
 	l.mu.Unlock()
@@ -223,7 +228,7 @@ func (l *live) followOnce(ctx context.Context, t *tally, from stream.Position) e
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	defer stop()
-	watch.Go(func() { l.watchPartitions(reading, stop) })
+	watch.Go(func() { l.watchPartitions(reading, len(partitions), stop) })
 	return consumer.Run(reading)
 }
 

@@ -267,6 +267,7 @@ func TestCurvesCountBySecondInAnyOrder(t *testing.T) {
 	}
 	c.add(time.Unix(2000, 0))
 	c.add(time.Unix(1000, 0)) // long past
+	c.add(time.Unix(-1001, 0))
 	if from, counts := c.points(time.Unix(2001, 0)); from != 1941 || counts[59] != 1 || counts[0] != 0 {
 		t.Errorf("from %d: %v", from, counts)
 	}
@@ -285,7 +286,7 @@ func TestTotalsDoNotDependOnHowPartitionsInterleave(t *testing.T) {
 			p := int32(rapid.IntRange(0, 3).Draw(t, "partition"))
 			r := reading{partition: p, offset: offsets[p], at: begin.Add(time.Duration(rapid.IntRange(0, 59).Draw(t, "second")) * time.Second),
 				counted: rapid.IntRange(0, 4).Draw(t, "counted") > 0, amount: int64(rapid.IntRange(-5, 100).Draw(t, "amount")), top: []string{"x"}}
-			r.noAmount = r.counted && r.amount == 3
+			r.came, r.noAmount = r.at, r.counted && r.amount == 3
 			offsets[p] += 1 + int64(rapid.IntRange(0, 2).Draw(t, "gap"))
 			all = append(all, r)
 			tl.add(r)
@@ -475,6 +476,74 @@ func TestConfigurationsThatMeanNothingAreRefused(t *testing.T) {
 		err := c.Validate()
 		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+}
+
+// Sums stay exact where amounts of both signs are large: no part of them leaves the int64 though
+// the whole would come back.
+func TestNoSumOverflowsOnItsWay(t *testing.T) {
+	b := (Board{Topic: "t", Amount: Field{kind: jsonField, path: []string{"a"}}, Top: []Field{{kind: keyField}}}).withDefaults("b")
+	rapid.Check(t, func(t *rapid.T) {
+		tl := newTally(&b, time.Unix(0, 0))
+		sums, refused := map[string]*big.Int{"a": new(big.Int), "b": new(big.Int)}, int64(0)
+		for range rapid.IntRange(1, 12).Draw(t, "records") {
+			key := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key")
+			amount := rapid.Int64Range(-math.MaxInt64, math.MaxInt64).Draw(t, "amount")
+			before := tl.noAmount
+			if tl.add(reading{counted: true, amount: amount, top: []string{key}}); tl.noAmount == before {
+				sums[key].Add(sums[key], big.NewInt(amount))
+			} else {
+				refused++
+			}
+		}
+		shown := tl.top[0].largest("", 1, tl.total)
+		for _, e := range append(tl.top[0].ordered(), shown.Other) {
+			if want := sums[e.Value]; want != nil && want.Cmp(big.NewInt(e.Amount)) != 0 {
+				t.Fatalf("%s is %d, want %s", e.Value, e.Amount, want)
+			}
+		}
+		total := new(big.Int).Add(sums["a"], sums["b"])
+		rest := new(big.Int).Sub(total, big.NewInt(shown.Entries[0].Amount))
+		if total.Cmp(big.NewInt(tl.total.amount)) != 0 || rest.Cmp(big.NewInt(shown.Other.Amount)) != 0 || refused != tl.noAmount {
+			t.Fatalf("total %d, other %d, want %s and %s", tl.total.amount, shown.Other.Amount, total, rest)
+		}
+	})
+}
+
+// One record from a clock that is wrong by days does not end the period of all others.
+func TestAWrongClockDoesNotBeginAPeriod(t *testing.T) {
+	b := (Board{Topic: "t", Since: Since{every: day}}).withDefaults("b")
+	now := time.Date(2026, 11, 11, 23, 59, 30, 0, time.UTC)
+	tl := newTally(&b, now)
+	tl.add(reading{at: now, came: now, counted: true})
+	tl.add(reading{at: now.Add(48 * time.Hour), came: now, counted: true})
+	var f frame
+	if tl.fill(&f, now); f.Count != 2 || f.From != now.Truncate(day).UnixMilli() {
+		t.Errorf("%d messages since %s", f.Count, time.UnixMilli(f.From).UTC())
+	}
+	tl.add(reading{at: now.Add(40 * time.Second), came: now, counted: true}) // the store is a little ahead
+	f = frame{}
+	if tl.fill(&f, now); f.Count != 1 || f.From != now.Add(30*time.Second).UnixMilli() {
+		t.Errorf("%d messages since %s", f.Count, time.UnixMilli(f.From).UTC())
+	}
+}
+
+// A page that was made for other panels loads itself anew; one whose server came back does not.
+func TestAPageKnowsWhetherItsPanelsAreStillThose(t *testing.T) {
+	page := func(b Board) string {
+		s := must[*Server](t)(New(Config{Kafka: KafkaConfig{Brokers: []string{"k:9092"}}, Boards: map[string]Board{"b": b}}, Deps{}))
+		return s.boards["b"].page
+	}
+	key, other := must[Field](t)(ParseField("key")), must[Field](t)(ParseField("key as Other"))
+	first := page(Board{Topic: "t", Bars: []Field{key}})
+	if again := page(Board{Topic: "t", Title: "T", Bars: []Field{key}}); again != first {
+		t.Errorf("%s and %s for the same panels", first, again)
+	}
+	for _, b := range []Board{{Topic: "t"}, {Topic: "t", Top: []Field{key}}, {Topic: "t", Bars: []Field{other}}, {Topic: "t", Bars: []Field{key}, Recent: []Field{key}},
+		{Topic: "t", Bars: []Field{key}, Amount: key}} {
+		if page(b) == first {
+			t.Errorf("the same page for %+v", b)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,7 +61,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	for name, b := range cfg.Boards {
 		s.boards[name] = &live{
 			name: name, board: b.withDefaults(name), cfg: &cfg, zone: zone,
-			page: version, logger: deps.Logger, metrics: m, sources: s.sources, feed: newFeed(),
+			page: version + b.layout(), logger: deps.Logger, metrics: m, sources: s.sources, feed: newFeed(),
 		}
 	}
 	return s, nil
@@ -179,6 +180,21 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, handler http.Ha
 		g.Go(func() error { return l.run(ctx) })
 	}
 	return g.Wait()
+}
+
+// layout names what a page makes once: its panels and columns. A page that was made for
+// others must not keep them when the server comes back with another configuration.
+func (b *Board) layout() string {
+	text := fmt.Sprint(b.money(), labels(b.Bars), labels(b.Top), labels(b.Recent))
+	sum := sha256.Sum256([]byte(text))
+	return "-" + hex.EncodeToString(sum[:4])
+}
+
+func labels(fields []Field) (list []string) {
+	for _, f := range fields {
+		list = append(list, strconv.Quote(f.Label))
+	}
+	return list
 }
 
 // pageVersion names the version of the page's files.

@@ -68,11 +68,14 @@ func values(m *message, fields []Field) []string {
 type tally struct {
 	board *Board
 	// from is where the period begins; what is older is not in the totals. It moves on with
-	// the clock and with the records, whichever is ahead, and never back.
+	// the clock and with the records, whichever is ahead, up to slack, and never back.
 	from time.Time
 	// next is the offset behind the last record taken, by partition.
-	next      map[int32]int64
-	total     cell
+	next  map[int32]int64
+	total cell
+	// gross is the sum of the amounts without their signs. While it fits into an int64 every sum
+	// of some of them does, whatever their order.
+	gross     int64
 	noAmount  int64 // messages counted without an amount
 	noAnswer  int64 // messages of the period for which the filter failed
 	bars, top []*ranking
@@ -104,7 +107,7 @@ func newTally(b *Board, now time.Time) *tally {
 // begin starts a period.
 func (t *tally) begin(from time.Time) {
 	t.from, t.changed = from, true
-	t.total, t.noAmount, t.noAnswer = cell{}, 0, 0
+	t.total, t.gross, t.noAmount, t.noAnswer = cell{}, 0, 0, 0
 	money := t.board.money()
 	t.bars, t.top = make([]*ranking, len(t.board.Bars)), make([]*ranking, len(t.board.Top))
 	for _, rs := range [][]*ranking{t.bars, t.top} {
@@ -125,7 +128,9 @@ func (t *tally) advance(now time.Time) {
 func (t *tally) add(r reading) {
 	t.next[r.partition] = r.offset + 1
 	t.newest[r.store] = later(t.newest[r.store], earlier(r.at, r.came))
-	t.advance(r.at.In(t.from.Location()))
+	if r.at.Sub(r.came) <= slack { // beyond it no period has begun: a clock is wrong
+		t.advance(r.at.In(t.from.Location()))
+	}
 	inPeriod := !r.at.Before(t.from)
 	if r.failed && inPeriod {
 		t.noAnswer++
@@ -147,12 +152,13 @@ func (t *tally) add(r reading) {
 // count adds a message to the totals.
 func (t *tally) count(r reading) {
 	amount := r.amount
-	sum, fits := plus(t.total.amount, amount)
+	gross, fits := plus(t.gross, max(amount, -amount))
 	if r.noAmount || !fits {
 		t.noAmount++
-		amount, sum = 0, t.total.amount
+		amount, gross = 0, t.gross
 	}
-	t.total = cell{t.total.count + 1, sum}
+	t.gross = gross
+	t.total = cell{t.total.count + 1, t.total.amount + amount}
 	for i, value := range r.bars {
 		t.bars[i].add(value, amount)
 	}
