@@ -91,7 +91,7 @@ func (l *kafkaLog) resolve(topic string, partition int32, p Position) (int64, bo
 	case atOffset:
 		return p.offset, b, nil
 	case atTime:
-		offset, err := l.offset(topic, partition, p.time.UnixMilli(), l.isolation)
+		offset, err := l.offset(topic, partition, max(0, p.time.UnixMilli()), l.isolation) // below 0 are Kafka's names for the ends
 		if offset < 0 {
 			offset = b.newest
 		}

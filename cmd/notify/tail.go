@@ -28,17 +28,20 @@ func (a *app) mirrorTail() *cobra.Command {
 		Short: "Print a topic's messages as they are in the mirror",
 		Long: `Print a topic's messages as they are in the mirror in Kafka, each partition in
 order: partition, offset, time, key, body. Only committed records, and nothing is
-remembered: this is no consumer group. With --speed they come as they once did, or that
+remembered: this is no consumer group, and partitions that the topic gets later are not
+read. From a message's id on means from its record on, and in other partitions from the
+time of its commit on. With --speed they come as they once did, or that
 many times as fast. With --to, and the output not on the terminal, a bar there shows
 how far it is.`,
 		Example: `  notify mirror tail orders
   notify mirror tail orders --from oldest --count 10 -o jsonl
   notify mirror tail orders --from 2026-11-29T14:00:00Z --to newest
+  notify mirror tail orders --from 0197a1b2-5c3d-7e4f-8a9b-0c1d2e3f4a5b --count 10
   notify mirror tail orders --from 1h --to newest --speed 60 > hour.txt`,
 		Args: cobra.ExactArgs(1),
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.from, "from", "newest", "oldest, newest, an offset, a time such as 2026-11-29T14:00:00Z, or how long ago, such as 15m")
+	fl.StringVar(&f.from, "from", "newest", positionForms)
 	fl.StringVar(&f.to, "to", "", "end there; the same forms (default: never)")
 	fl.Float64Var(&f.speed, "speed", 0, "times the original speed, by commit times: 1 as it was, 60 an hour in a minute (default: as fast as can be read)")
 	fl.IntVar(&f.count, "count", 0, "end after so many; 0: never")
@@ -50,16 +53,18 @@ how far it is.`,
 			return errors.New("--speed: must be above 0")
 		}
 		cfg.Speed = f.speed
-		var err error
-		if cfg.Start, err = stream.ParsePosition(f.from, now); err != nil {
-			return fmt.Errorf("--from: %w", err)
-		}
-		if f.to != "" {
-			if cfg.End, err = stream.ParsePosition(f.to, now); err != nil {
-				return fmt.Errorf("--to: %w", err)
+		return a.action(func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if cfg.Start, err = a.position(cmd.Context(), f.from, now, args[0], f.prefix); err != nil {
+				return fmt.Errorf("--from: %w", err)
 			}
-		}
-		return a.action(func(cmd *cobra.Command, _ []string) error { return a.tail(cmd.Context(), cfg, f.count) })(cmd, args)
+			if f.to != "" {
+				if cfg.End, err = a.position(cmd.Context(), f.to, now, args[0], f.prefix); err != nil {
+					return fmt.Errorf("--to: %w", err)
+				}
+			}
+			return a.tail(cmd.Context(), cfg, f.count)
+		})(cmd, args)
 	}
 	return cmd
 }

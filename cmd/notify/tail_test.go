@@ -82,6 +82,24 @@ func TestMirrorTailPrintsPartitionsInOrderAndStops(t *testing.T) {
 	r.want(t, 0, `{"id":"00000000-0000-0000-0000-000000000003","topic":"t","key":"k3","headers":{"h":"v"},"body":"body 3","born_at":"1970-01-01T00:00:03Z","partition":1,"offset":1}`+"\n")
 }
 
+// From a message's id on is from its record on, and in other partitions from its time on; the
+// id as an end is before it.
+func TestMirrorTailBeginsAndEndsAtAMessage(t *testing.T) {
+	kafka := mirrored(t, 8)
+	id := func(n byte) string { return uuid.UUID{15: n}.String() }
+	r := notify(t, "", "mirror", "tail", "t", "--kafka", kafka, "--from", id(2), "--to", id(5))
+	lines := strings.Split(strings.TrimSpace(r.out), "\n")
+	slices.Sort(lines)
+	want := []string{
+		"0\t1\t1970-01-01T00:00:02.000Z\tk2\tbody 2",
+		"0\t2\t1970-01-01T00:00:04.000Z\tk4\tbody 4",
+		"1\t1\t1970-01-01T00:00:03.000Z\tk3\tbody 3",
+	}
+	if r.code != 0 || !slices.Equal(lines, want) {
+		t.Errorf("exit %d, %q, stderr %q", r.code, lines, r.err)
+	}
+}
+
 func TestMirrorTailPrintsNoMoreThanCount(t *testing.T) {
 	kafka := mirrored(t, 200)
 	if r := notify(t, "", "mirror", "tail", "t", "--kafka", kafka, "--from", "oldest", "--count", "3"); r.code != 0 || strings.Count(r.out, "\n") != 3 {
@@ -100,6 +118,7 @@ func TestMirrorTailTellsWhatIsWrong(t *testing.T) {
 		{2, "--to", []string{"t", "--to", "tomorrow"}},
 		{2, "--speed", []string{"t", "--speed", "0"}},
 		{4, "unknown", []string{"unknown", "--from", "oldest"}},
+		{4, "was not found: searched notify.t from", []string{"t", "--from", "0197a1b2-5c3d-7e4f-8a9b-0c1d2e3f4a5b"}},
 		{6, "notify dev", []string{"t", "--kafka", "127.0.0.1:1"}},
 	} {
 		args := append([]string{"mirror", "tail"}, c.args...)

@@ -10,18 +10,23 @@ import (
 	"github.com/axiomhq/hyperloglog"
 )
 
-// maxOverlap is in how many windows an event may be.
-const maxOverlap = 1000
+const (
+	// maxOverlap is in how many windows an event may be.
+	maxOverlap = 1000
+	// longest bounds Size and Lateness, so that every end of a window is an int64 of nanoseconds.
+	longest = 20 * 365 * 24 * time.Hour
+)
 
 // Config says what windows there are. Size must be given; the zero value of every other
 // field is its default.
 type Config struct {
-	// Size is a window's length.
+	// Size is a window's length, at most 20 years.
 	Size time.Duration
 	// Slide is from the start of one window to that of the next: less than Size, and they
 	// overlap. Default Size: each time is in one window. At least a thousandth of Size.
 	Slide time.Duration
-	// Lateness is how long a window waits for stragglers, in event time. Default 0.
+	// Lateness is how long a window waits for stragglers, in event time, at most 20
+	// years. Default 0.
 	Lateness time.Duration
 	// Inputs is how many inputs (partitions) must be heard of before a window closes.
 	// Default 1.
@@ -48,7 +53,8 @@ func (c Config) withDefaults() (Config, error) {
 			errs = append(errs, errors.New("window: "+text))
 		}
 	}
-	wrong(c.Size <= 0, "Size: must be above 0")
+	wrong(c.Size <= 0 || c.Size > longest, "Size: must be above 0 and at most 20 years")
+	wrong(c.Lateness > longest, "Lateness: must be at most 20 years")
 	wrong(c.Slide < 0 || c.Slide > c.Size, "Slide: must be above 0 and not above Size")
 	wrong(c.Slide > 0 && c.Size/c.Slide > maxOverlap, "Slide: must be at least a thousandth of Size")
 	wrong(c.Lateness < 0 || c.Inputs < 0 || c.MaxCells < 0, "a negative Lateness, Inputs or MaxCells")

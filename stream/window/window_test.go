@@ -359,3 +359,25 @@ func BenchmarkAdd(b *testing.B) {
 		}
 	}
 }
+
+// Windows at the ends of the years that are known do not wrap around.
+func TestTheLongestWindowsHoldTheFirstAndTheLastTime(t *testing.T) {
+	for _, cfg := range []Config{{Size: longest}, {Size: time.Second, Lateness: longest}, {Size: longest, Slide: longest / 1000, Lateness: longest}} {
+		w := newWindows(t, cfg)
+		for _, at := range []time.Time{time.Date(1700, 1, 2, 0, 0, 0, 0, time.UTC), time.Date(2200, 12, 30, 0, 0, 0, 0, time.UTC)} {
+			late, err := w.Add(Event{Time: at})
+			if err != nil || len(late) > 0 {
+				t.Errorf("%+v at %s: late for %v, error %v", cfg, at, late, err)
+			}
+			open := w.Open()
+			if last := open[len(open)-1]; last.Start.After(at) || !last.End.After(at) {
+				t.Errorf("%+v at %s: the last window is %v", cfg, at, last.Span)
+			}
+		}
+	}
+	for _, cfg := range []Config{{Size: longest + 1}, {Size: 1, Lateness: longest + 1}} {
+		if _, err := New(cfg); err == nil {
+			t.Errorf("%+v is taken", cfg)
+		}
+	}
+}
