@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -208,8 +209,15 @@ func TestAPageWhoseServerIsGoneStaysGreyUntilAnotherAnswers(t *testing.T) {
 	c := browser(t)
 	c.do(chromedp.Navigate(s.url + "/boards/b"))
 	c.sees(`document.getElementById("total").dataset.count === "1"`)
+	if bad := get[[]int](c, `[1, 2, 3].map(() => {
+		frame = {...frame, groups: [{group: "g", waiting: 1, in_flight: 0}]};
+		drawSources();
+		return document.querySelectorAll("#sources .bad").length;
+	})`); slices.Max(bad) > 0 {
+		t.Errorf("a group that is well is shown as bad in %v of three frames", bad)
+	}
 	s.stop()
-	c.sees(`document.body.dataset.state === "stale"`)
+	c.sees(`document.body.dataset.state === "stale" && getComputedStyle(document.getElementById("sources")).opacity < 1`)
 	if state := get[string](c, `received = -Infinity; watch(); document.body.dataset.state`); state != "stale" {
 		t.Errorf("with a new connection and no frame the page is %q", state)
 	}

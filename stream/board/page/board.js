@@ -76,6 +76,7 @@ const age = () => (frame && frame.as_of > 0 ? now() - offset - frame.as_of : Inf
 function watch() {
   if (now() - received > silentAfter) connect();
   const connected = source && source.readyState === EventSource.OPEN && now() - received < staleAfter;
+  document.body.classList.toggle("cut", !connected);
   if (!frame) {
     return setState("connecting", connected ? "waiting for the board" : "no connection");
   }
@@ -292,7 +293,7 @@ function drawSources() {
   if (frame.no_amount) list.push({ bad: true, text: `${whole.format(frame.no_amount)} without a readable amount` });
   const lines = rows($("sources"), list.length, () => el("li", ""));
   list.forEach((s, i) => {
-    lines[i].classList.toggle("bad", s.bad);
+    lines[i].classList.toggle("bad", Boolean(s.bad));
     put(lines[i], s.text);
   });
 }
