@@ -103,8 +103,8 @@
 //     a client may put them into one batch, and the limit is of the batch. A record over its
 //     topic's limit is found before it is sent; inside a transaction it would abort all of
 //     it, again and again.
-//   - On MySQL a commit frees its locks a moment before it is in gtid_executed, so the binlog may
-//     bring again what the snapshot has. Within a shard pos grows with each commit: what is not
+//   - MySQL frees a commit's locks before it adds it to gtid_executed, so the binlog may bring
+//     again what the snapshot has. Within a shard pos grows with each commit: what is not
 //     above the snapshot's highest pos is left out, and counted as skipped.
 //   - Behind a backfill the pos check allows one gap in each shard: messages between its highest
 //     pos and the next may have been delivered and deleted before.

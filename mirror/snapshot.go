@@ -44,9 +44,9 @@ type view struct {
 // openView opens a snapshot. Under lock no message can be inserted while it is opened and the
 // position read: whoever inserts reads its shard's epoch row under a shared lock first, and
 // holds that until its commit is done. Without the lock the position would run ahead of what
-// is visible on MariaDB. On MySQL it is behind all the same: a commit gives up its locks a
-// moment before it counts as executed, so its messages may come from the binlog again; the
-// reader leaves out what is not above the snapshot's highest pos.
+// is visible on MariaDB. On MySQL it may be behind: the server gives up a commit's locks before it
+// counts it as executed, so its messages may come from the binlog again; the reader leaves out
+// what is not above the snapshot's highest pos.
 func openView(ctx context.Context, cfg *mysql.Config, info storeInfo, locked bool) (_ *view, err error) {
 	v := new(view)
 	if v.db, err = openDB(cfg); err != nil {
