@@ -102,7 +102,7 @@ func New(config Config, store string, deps Deps) (*Copier, error) {
 	c.startBefore = func(ctx context.Context, t time.Time) (canal.Position, error) { return canal.StartBefore(ctx, tail, t) }
 	c.mayBackfill = func(ctx context.Context, shards int) error { return mayBackfill(ctx, c.dsn, shards) }
 	c.openView = func(ctx context.Context, info storeInfo, locked bool) (snapshot, error) {
-		return openView(ctx, c.dsn, info, locked)
+		return openView(ctx, info.at(c.dsn), info, locked)
 	}
 	c.survey = func(ctx context.Context) (canal.Survey, error) { return canal.Look(ctx, tail) }
 	c.connected = func() bool { return tailer.Stats().Connected }

@@ -87,6 +87,9 @@ func readStore(ctx context.Context, cfg *mysql.Config, tail canal.Config) (info 
 	}, nil
 }
 
+// at is a configuration for the server alone that was asked.
+func (i storeInfo) at(cfg *mysql.Config) *mysql.Config { return dsn.At(cfg, i.addr) }
+
 // openDB is a store's server, over one connection.
 func openDB(cfg *mysql.Config) (*sql.DB, error) {
 	connector, err := dsn.NewConnector(cfg)
