@@ -94,20 +94,27 @@ func (c *Copier) look(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, k.close()) }()
-	topic := checkpointTopic(info.id)
-	all, err := k.describe(topic)
+	saved, err := k.savedOf(ctx, info.id)
 	if err != nil {
 		return err
 	}
-	var saved savedState
-	if _, exists := all[topic]; exists {
-		if saved, _, err = readCheckpoint(ctx, k, topic); err != nil {
-			return err
-		}
-	}
-	if saved.checkpoint == nil {
-		return haltf(ReasonCheckpoint, ErrCheckpointLost, "start canald first, or name the configuration of the canald that copies it", "%s holds none", topic)
-	}
 	c.board.saved(*saved.checkpoint, time.UnixMicro(saved.checkpoint.WrittenAt))
 	return nil
+}
+
+// savedOf is what a store's checkpoint topic says, for whoever does not copy. The error wraps
+// ErrCheckpointLost where there is no checkpoint.
+func (k *kafka) savedOf(ctx context.Context, storeID string) (saved savedState, err error) {
+	topic := checkpointTopic(storeID)
+	all, err := k.describe(topic)
+	if err != nil {
+		return saved, err
+	}
+	if _, exists := all[topic]; exists {
+		saved, _, err = readCheckpoint(ctx, k, topic)
+	}
+	if err == nil && saved.checkpoint == nil {
+		err = haltf(ReasonCheckpoint, ErrCheckpointLost, "start canald first, or name the configuration of the canald that copies it", "%s holds none", topic)
+	}
+	return saved, err
 }

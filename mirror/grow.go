@@ -83,7 +83,7 @@ func (c *Copier) wouldGrow(ctx context.Context, what Change) (out Outcome, err e
 		return out, err
 	}
 	defer func() { err = errors.Join(err, k.close()) }()
-	saved, _, err := readCheckpoint(ctx, k, checkpointTopic(at.Store))
+	saved, err := k.savedOf(ctx, at.Store)
 	if err != nil {
 		return out, err
 	}

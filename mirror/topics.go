@@ -99,7 +99,7 @@ func (c *Copier) checkTopics(saved map[string]topicRecord, k *kafka) error {
 	if len(saved) == 0 {
 		return nil
 	}
-	all, err := k.describe()
+	all, err := k.describeSaved(saved)
 	if err != nil {
 		return err
 	}
@@ -110,6 +110,25 @@ func (c *Copier) checkTopics(saved map[string]topicRecord, k *kafka) error {
 		c.log.Warn("partitions were added to a mirror topic", "notes", notes)
 	}
 	return nil
+}
+
+// describeSaved returns all topics that there are. A list of all leaves out those that we have no
+// right to see, and what is left out is not gone: asked for by its name, Kafka says which it is.
+func (k *kafka) describeSaved(saved map[string]topicRecord) (map[string]topicInfo, error) {
+	all, err := k.describe()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(saved)) {
+		if _, listed := all[name]; !listed {
+			one, err := k.describe(name)
+			if err != nil {
+				return nil, err
+			}
+			maps.Copy(all, one)
+		}
+	}
+	return all, nil
 }
 
 // grown is a line for each topic that has more partitions in Kafka than in the checkpoint.

@@ -94,21 +94,15 @@ func (v *verification) open(ctx context.Context, over Range) error {
 	if err := c.checkCluster(v.kafka); err != nil {
 		return err
 	}
-	topic := checkpointTopic(v.info.id)
-	all, err := v.kafka.describe()
+	saved, err := v.kafka.savedOf(ctx, v.info.id)
 	if err != nil {
 		return err
 	}
-	var saved savedState
-	if _, exists := all[topic]; exists {
-		if saved, _, err = readCheckpoint(ctx, v.kafka, topic); err != nil {
-			return err
-		}
-	}
-	if saved.checkpoint == nil {
-		return haltf(ReasonCheckpoint, ErrCheckpointLost, "start canald first, or name the configuration of the canald that copies it", "%s holds none", topic)
-	}
 	v.at, v.topics = *saved.checkpoint, saved.topics
+	all, err := v.kafka.describeSaved(v.topics)
+	if err != nil {
+		return err
+	}
 	if v.info, err = c.askStore(ctx); err != nil { // what it has now, behind the checkpoint
 		return err
 	}
