@@ -48,7 +48,7 @@ that was prepared or stood in an outbox may be days younger than its id: --until
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.topic, "topic", "", "search the mirror of this topic (default: the message's; if nobody knows it, all)")
-	fl.StringVar(&f.key, "key", "", "search only the partition of this key")
+	fl.StringVar(&f.key, "key", "", "search the partition of this key first, and the others only if it is not there")
 	fl.StringVar(&f.since, "since", "", "search the mirror from there on: a time such as 2026-11-29T14:00:00Z, or how long ago (default: the message's time)")
 	fl.StringVar(&f.until, "until", "24h", "and to there: a time, or how long after")
 	fl.StringVar(&f.prefix, "prefix", "notify.", "prefix of the mirror's topics in Kafka")

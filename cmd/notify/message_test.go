@@ -75,6 +75,13 @@ func TestADeletedMessageIsFoundInTheMirrorByTheTimeInItsID(t *testing.T) {
 	if r := show(5, "--until", "100h", "--key", key); r.code != 0 || !strings.Contains(r.out, fmt.Sprintf("; partition %d: offsets ", record.Partition([]byte(key), 2))) || strings.Count(r.out, "; partition ") != 1 {
 		t.Errorf("by key: %+v", r)
 	}
+	other := "x"
+	for record.Partition([]byte(other), 2) == record.Partition([]byte(key), 2) {
+		other += "x"
+	}
+	if r := show(5, "--until", "100h", "--key", other); r.code != 0 || !strings.Contains(r.out, "seq 6 of ") {
+		t.Errorf("where the key was before: %+v", r)
+	}
 	if r := b.notify(t, "", "message", "show", ids[2].String(), "--kafka", kafka); r.code != daemon.ExitPartly || !strings.Contains(r.err, "notify.a not searched: it is not in Kafka") {
 		t.Errorf("in every mirrored topic: %+v", r)
 	}

@@ -21,7 +21,7 @@ type search struct {
 	kafka       string
 	prefix      string
 	topics      []string // notify's names
-	key         string   // narrows to its partition; empty: all of them
+	key         string   // its partition is searched before the others; empty: all at once
 	from, until time.Time
 	dial        time.Duration
 }
@@ -69,6 +69,12 @@ func (s search) run(ctx context.Context, id uuid.UUID) (found *stream.Record, do
 	for _, topic := range s.topics {
 		r, d := s.topic(ctx, topic, id)
 		done = append(done, d)
+		if r == nil && s.key != "" && d.Problem == "" { // the key was elsewhere when there were fewer partitions
+			everywhere := s
+			everywhere.key = ""
+			r, d = everywhere.topic(ctx, topic, id)
+			done = append(done, d)
+		}
 		if r != nil || ctx.Err() != nil {
 			return r, done
 		}
