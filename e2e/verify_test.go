@@ -92,7 +92,8 @@ func TestACheckpointIsChangedWhereNoCanaldRuns(t *testing.T) {
 	c := s.Client(broker)
 	s.Topic(c, "trades")
 	load := s.Load(c, "trades", 2)
-	load.AwaitMore(300, time.Minute)
+	r := s.Mirror("trades")
+	r.Await(100, time.Minute)
 	canald.Stop()
 	load.AwaitMore(300, time.Minute)
 	acked := load.Stop()
@@ -113,7 +114,6 @@ func TestACheckpointIsChangedWhereNoCanaldRuns(t *testing.T) {
 	canald.Start()
 	command(1, "mirror is active", "checkpoint", "reset", "--yes")
 
-	r := s.Mirror("trades")
 	r.Await(len(acked), time.Minute)
 	r.Rest()
 	high := int32(0)
