@@ -92,8 +92,7 @@ func TestACheckpointIsChangedWhereNoCanaldRuns(t *testing.T) {
 	c := s.Client(broker)
 	s.Topic(c, "trades")
 	load := s.Load(c, "trades", 2)
-	r := s.Mirror("trades")
-	r.Await(100, time.Minute)
+	s.Mirror("trades").Await(100, time.Minute)
 	canald.Stop()
 	load.AwaitMore(300, time.Minute)
 	acked := load.Stop()
@@ -114,6 +113,7 @@ func TestACheckpointIsChangedWhereNoCanaldRuns(t *testing.T) {
 	canald.Start()
 	command(1, "mirror is active", "checkpoint", "reset", "--yes")
 
+	r := s.Mirror("trades") // which knows the partitions of now
 	r.Await(len(acked), time.Minute)
 	r.Rest()
 	high := int32(0)
