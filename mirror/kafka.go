@@ -30,7 +30,6 @@ func saramaConfig(c Config, conns *cutter) *sarama.Config {
 	s := sarama.NewConfig()
 	s.ClientID = c.Kafka.ClientID
 	s.Version = sarama.V2_8_0_0
-	s.Net.MaxOpenRequests = 1
 	s.Net.ReadTimeout = c.TransactionTimeout
 	s.Net.WriteTimeout = c.TransactionTimeout
 	s.Net.Proxy.Enable, s.Net.Proxy.Dialer = true, conns

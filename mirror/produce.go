@@ -300,42 +300,78 @@ func (p *producer) deliver(parts []partition) (failed []*produceError) {
 		}
 		leaders[leader] = append(leaders[leader], at)
 	}
-	answers := make(chan []*produceError, len(leaders))
+	requests, answers := 0, make(chan answer, len(parts))
 	for leader, parts := range leaders {
-		go func() { answers <- p.request(leader, parts) }()
+		groups := p.grouped(parts)
+		requests += len(groups)
+		go func() {
+			for _, group := range groups {
+				p.request(leader, group, answers)
+			}
+		}()
 	}
-	for range leaders {
-		failed = append(failed, <-answers...)
+	for range requests {
+		a := <-answers
+		if a.err != nil {
+			_ = a.leader.Close() // it is opened anew
+		}
+		for _, at := range a.parts {
+			if err := a.of(at); err != nil {
+				failed = append(failed, &produceError{at, err})
+			}
+		}
 	}
 	return failed
 }
 
-// request sends the batches of partitions to their leader.
-func (p *producer) request(leader *sarama.Broker, parts []partition) (failed []*produceError) {
+// requestRecords is about how many records go into one request: one is made while the leader
+// has the one before in hand.
+const requestRecords = 1000
+
+// grouped shares partitions out to requests. One has a single batch in a transaction, so
+// their order makes no difference.
+func (p *producer) grouped(parts []partition) (groups [][]partition) {
+	n := requestRecords
+	for _, at := range parts {
+		if n >= requestRecords {
+			groups, n = append(groups, nil), 0
+		}
+		last := len(groups) - 1
+		groups[last] = append(groups[last], at)
+		n += len(p.batches[at].Records)
+	}
+	return groups
+}
+
+// An answer is a leader's to a request.
+type answer struct {
+	leader *sarama.Broker
+	parts  []partition
+	res    *sarama.ProduceResponse
+	err    error
+}
+
+// request sends the batches of partitions to their leader, whose answer goes to out.
+func (p *producer) request(leader *sarama.Broker, parts []partition, out chan<- answer) {
 	req := &sarama.ProduceRequest{
 		Version: 7, TransactionalID: &p.id, RequiredAcks: sarama.WaitForAll, Timeout: int32(p.timeout.Milliseconds()),
 	}
 	for _, at := range parts {
 		req.AddBatch(at.topic, at.no, p.batches[at])
 	}
-	res, err := leader.Produce(req)
+	// The callback must not touch the broker.
+	err := leader.AsyncProduce(req, func(res *sarama.ProduceResponse, err error) { out <- answer{leader, parts, res, err} })
 	if err != nil {
-		_ = leader.Close() // it is opened anew
+		out <- answer{leader, parts, nil, err}
 	}
-	for _, at := range parts {
-		if err := answer(res, err, at); err != nil {
-			failed = append(failed, &produceError{at, err})
-		}
-	}
-	return failed
 }
 
-// answer is what became of a partition's batch.
-func answer(res *sarama.ProduceResponse, err error, at partition) error {
-	if err != nil {
-		return err
+// of is what became of a partition's batch.
+func (a answer) of(at partition) error {
+	if a.err != nil {
+		return a.err
 	}
-	block := res.GetBlock(at.topic, at.no)
+	block := a.res.GetBlock(at.topic, at.no)
 	if block == nil {
 		return sarama.ErrIncompleteResponse
 	}
