@@ -33,7 +33,8 @@ func TestQuickModeMeasuresEveryNumber(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"pipelined streams", "unary publishers", "single publish", "mirror catch-up", "commit to readable", "publish to push", "changed in a browser",
+	for _, line := range []string{"pipelined streams", "unary publishers", "single publish", "naive pipeline", "without exactly-once", "raw event streaming", "commit to readable in the mirror at 2000 msg/s",
+		"with the mirror / without", "ten stream consumers", "replication connections, durable", "replication connections, sync_binlog=0", "publish to push", "changed in a browser",
 		"with 10 filters", "publish rate beside", "p99 of a publish", "checks beside", "size of their tables", "outbox row",
 		"push to 1 group", "push to 3 groups", "credit 1000", "rolling restarts", "messages lost", "one of five groups down", "all five groups down", "of a drain", "beside a drain",
 		"messages pending", "memory of notifyd"} {

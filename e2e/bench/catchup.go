@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -14,7 +13,8 @@ import (
 // fillRows is the size of the transactions that the mirror catches up with.
 const fillRows = 500
 
-// measureCatchUp compares the mirror with the plainest pipeline from binlog to Kafka.
+// measureCatchUp compares the mirror with the plainest pipeline from binlog to Kafka, with one
+// that pays nothing for exactly-once, and with reading the binlog alone.
 func measureCatchUp(ctx context.Context, b *bench) (_ []number, err error) {
 	db, err := b.startDatabase(ctx)
 	if err != nil {
@@ -28,39 +28,64 @@ func measureCatchUp(ctx context.Context, b *bench) (_ []number, err error) {
 	if err := db.fill(ctx, dsn, info.Shards, b.messages); err != nil {
 		return nil, err
 	}
-	br := brief{DSN: dsn, GTID: info.InstalledGTID, Messages: b.messages}
-	var pairs []pair
-	var ours, others usage
-	for range b.pairs {
-		var p pair
-		var used usage
-		br.Profile = b.profileFile("canald-catchup")
-		if p.ours, used, err = b.copyAll(ctx, db, roleMirror, br); err != nil {
+	br := brief{DSN: dsn, GTID: info.InstalledGTID, Messages: b.messages, Commits: (b.messages + fillRows - 1) / fillRows}
+	var numbers []number
+	for _, kind := range b.kafkaKinds() {
+		got, err := b.catchUp(ctx, db, kind, br)
+		if err != nil {
 			return nil, err
 		}
-		ours = ours.add(used)
-		br.Profile = b.profileFile("naive-catchup")
-		if p.other, used, err = b.copyAll(ctx, db, roleNaive, br); err != nil {
-			return nil, err
-		}
-		others = others.add(used)
-		pairs = append(pairs, p)
-		b.say("  %.0f / %.0f msg/s = %.2f", p.ours, p.other, p.ratio())
+		numbers = append(numbers, got...)
 	}
-	n := compared(fmt.Sprintf("mirror catch-up of %d messages / naive pipeline", b.messages), "msg/s", pairs, atLeast(0.8))
-	n.limit = ours.limit() + " (naive: " + others.limit() + ")"
-	return []number{n}, nil
+	return numbers, nil
+}
+
+// catchUp compares the mirror with each of the others on one kind of Kafka.
+func (b *bench) catchUp(ctx context.Context, db *database, kind kafkaKind, br brief) ([]number, error) {
+	others := []struct {
+		role, what string
+		want       bound
+	}{
+		{roleNaive, "naive pipeline", atLeast(1)},
+		{rolePlain, "the same without exactly-once", bound{}},
+		{roleReplica, "bare raw event streaming", bound{}},
+	}
+	pairs := make([][]pair, len(others))
+	used := map[string]usage{}
+	for range b.pairs {
+		rates := map[string]float64{}
+		for _, role := range []string{roleMirror, roleNaive, rolePlain, roleReplica} {
+			br.Profile = b.profileFile(role + "-catchup")
+			rate, u, err := b.copyAll(ctx, db, kind, role, br)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", role, err)
+			}
+			rates[role], used[role] = rate, used[role].add(u)
+		}
+		for i, o := range others {
+			pairs[i] = append(pairs[i], pair{rates[roleMirror], rates[o.role]})
+		}
+		b.say("  mirror %.0f, naive %.0f, without exactly-once %.0f, raw %.0f msg/s%s", rates[roleMirror], rates[roleNaive], rates[rolePlain], rates[roleReplica], kind.suffix)
+	}
+	var numbers []number
+	for i, o := range others {
+		n := compared(fmt.Sprintf("mirror catch-up of %d messages / %s%s", b.messages, o.what, kind.suffix), "msg/s", pairs[i], o.want)
+		n.limit = fmt.Sprintf("%s (%s: %s); %.1f us of processors a message in canald, %.1f in the other", used[roleMirror].limit(), o.role, used[o.role].limit(),
+			used[roleMirror].each(roleMirror, b.pairs*b.messages), used[o.role].each(o.role, b.pairs*b.messages))
+		numbers = append(numbers, n)
+	}
+	return numbers, nil
 }
 
 // copyAll runs one pipeline into an empty Kafka and returns its rate.
-func (b *bench) copyAll(ctx context.Context, db *database, role string, br brief) (rate float64, used usage, err error) {
-	kafka, err := b.startKafka(ctx)
+func (b *bench) copyAll(ctx context.Context, db *database, kind kafkaKind, role string, br brief) (rate float64, used usage, err error) {
+	kafka, err := kind.start(ctx)
 	if err != nil {
 		return 0, usage{}, err
 	}
 	defer func() { err = errors.Join(err, kafka.stop()) }()
 	br.Brokers = []string{kafka.addr}
-	m := newMeter(map[string]int{"database": db.PID(), "kafka": kafka.cmd.Process.Pid})
+	m := newMeter(map[string]int{"database": db.PID(), "kafka": kafka.pid})
 	k, err := b.spawn(role, br)
 	if err != nil {
 		return 0, usage{}, err
@@ -73,31 +98,6 @@ func (b *bench) copyAll(ctx context.Context, db *database, role string, br brief
 	used = m.used()
 	return float64(br.Messages) / used.wall.Seconds(), used, nil
 }
-
-// kafka is a running embedded Kafka.
-type kafka struct {
-	*kid
-	addr, dir string
-}
-
-func (b *bench) startKafka(ctx context.Context) (*kafka, error) {
-	dir, err := os.MkdirTemp(b.dir, "kafka-")
-	if err != nil {
-		return nil, err
-	}
-	k, err := b.spawn(roleKafka, brief{Dir: dir})
-	if err != nil {
-		return nil, err
-	}
-	w, err := k.next(ctx)
-	if err != nil {
-		return nil, errors.Join(err, k.stop())
-	}
-	return &kafka{kid: k, addr: w.Addr, dir: dir}, nil
-}
-
-// stop ends the Kafka and throws its data away.
-func (k *kafka) stop() error { return errors.Join(k.kid.stop(), os.RemoveAll(k.dir)) }
 
 // fill inserts messages as a broker would, several shards at once, without waiting for the
 // disk: how they came into the binlog is not measured.

@@ -27,6 +27,8 @@ type brief struct {
 	Brokers  []string `json:"brokers,omitempty"`
 	Dir      string   `json:"dir,omitempty"`
 	Messages int      `json:"messages,omitempty"`
+	Commits  int      `json:"commits,omitempty"` // source transactions that hold the messages
+	Readers  int      `json:"readers,omitempty"` // connections, or consumers
 	Profile  string   `json:"profile,omitempty"` // file for a CPU profile
 }
 

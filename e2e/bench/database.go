@@ -23,18 +23,20 @@ const settlePatience = time.Minute
 // database is a private server with installed schemas.
 type database struct {
 	*embedded.DB
-	dir  string
-	pool *sql.DB // without a schema
+	dir    string
+	flavor embedded.Flavor
+	pool   *sql.DB // without a schema
 }
 
-// startDatabase starts an empty server. Its directory is removed by stop.
-func (b *bench) startDatabase(ctx context.Context) (*database, error) {
+// startDatabase starts an empty server, with more flags where some are given. Its directory is
+// removed by stop.
+func (b *bench) startDatabase(ctx context.Context, flags ...string) (*database, error) {
 	dir, err := os.MkdirTemp(b.dir, "db-")
 	if err != nil {
 		return nil, err
 	}
 	db, err := embedded.Start(ctx, embedded.Config{
-		Dir: dir, Server: b.server, BufferPool: b.pool, RedoLog: b.pool, StartTimeout: 2 * time.Minute,
+		Dir: dir, Server: b.server, BufferPool: b.pool, RedoLog: b.pool, StartTimeout: 2 * time.Minute, Extra: flags,
 	})
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
@@ -44,7 +46,7 @@ func (b *bench) startDatabase(ctx context.Context) (*database, error) {
 		db.Kill()
 		return nil, err
 	}
-	return &database{DB: db, dir: filepath.Clean(dir), pool: pool}, nil
+	return &database{DB: db, dir: filepath.Clean(dir), flavor: b.server.Flavor, pool: pool}, nil
 }
 
 // stop ends the server and throws its data away.

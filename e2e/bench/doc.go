@@ -4,8 +4,12 @@
 //	publish   acknowledged publishes per second, 64 pipelined streams, against raw inserts
 //	unary     the same with 64 unary publishers
 //	idle      the latency of a single publish on an idle system, against one bare INSERT
-//	catchup   a mirror's catch-up, against a serial pipeline that checks nothing
+//	catchup   a mirror's catch-up, against a serial pipeline that checks nothing, the same without
+//	          exactly-once, and reading the binlog alone
 //	latency   publish to push, and commit to readable in the mirror, at 1,000 messages/s
+//	readable  commit to readable in the mirror, at 2,000 messages/s
+//	readers   what store and broker need with the mirror and ten stream consumers, and without
+//	replicas  publish p99 beside connections that read the binlog, for some settings of it
 //	screen    publish to a board's number changed in a browser, at 1,000 messages/s
 //	filters   publish and push with ten filters, one of them true, against one subscription without a filter
 //	halves    publishing beside 200,000 halves that nobody decides, against publishing beside none
@@ -17,6 +21,8 @@
 //	          of them; then the groups return
 //	depth     publishing into a store in which 5,000,000 messages are pending, against raw inserts into
 //	          tables as deep
+//
+// catchup and readable are measured on Apache Kafka too, where -kafka names its jars.
 //
 // Every ratio is of two runs next to each other, A B A B ..., and the median of the pairs is
 // reported: what else the machine does at the time weighs on both sides.
@@ -31,8 +37,10 @@
 //	child.go     this program again, as a broker, a mirror, ...   roles.go  what it does then
 //	database.go  the private server and its schemas               rows.go   the messages
 //	broker.go    a broker with the topic declared                 caller.go  unary calls
-//	raw.go, publish.go, idle.go, catchup.go, latency.go, screen.go, filters.go, halves.go, relay.go,
-//	push.go, credit.go, rolling.go, piled.go, depth.go  one measurement each
+//	raw.go, publish.go, idle.go, catchup.go, latency.go, readable.go, readers.go, replicas.go,
+//	screen.go, filters.go, halves.go, relay.go, push.go, credit.go, rolling.go, piled.go, depth.go  one
+//	measurement each
+//	naive.go, plain.go, replica.go  what the mirror is compared with   kafka.go  the Kafkas
 //	consume.go, crowd.go  groups that listen                      line.go  one stream   pile.go  what waits
 //	stats.go     medians and percentiles                          usage.go  who used the processors
 //	machine.go   what it was measured on                          report.go table and Markdown
@@ -50,6 +58,11 @@
 //     is a first start.
 //   - Catch-up is timed from the start of the process to the last commit, start-up included,
 //     on both sides.
+//   - The naive pipeline uses the client library as it comes; the one without exactly-once is the mirror's
+//     own way to Kafka, so that the difference is what transactions, checkpoints and checks cost. Which
+//     rate a pipeline reaches depends on what else needs the processors: the microseconds of processors
+//     a message, beside the ratio, do not.
+//   - The binlog in memory stands for the best disk of its own: its flushes cost nothing.
 //   - Delays in the mirror are counted from born_at, which the store reads when the insert's
 //     transaction begins: they include that transaction's commit.
 //   - Filters are measured where they weigh most: ten are asked, and one delivery is made. Publishing waits while 8,000

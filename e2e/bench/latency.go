@@ -26,8 +26,13 @@ const (
 	arrivalPatience = 30 * time.Second
 )
 
-// path is the whole stack, with a consumer and a reader of the mirror attached.
+// path is the whole stack, with a reader of the mirror attached, and a consumer where messages
+// are pushed.
 type path struct {
+	rate      int // messages per second
+	push      bool
+	most      time.Duration // that the p99 of the mirror may be
+	suffix    string        // of the numbers
 	publisher *client.Publisher
 	current   atomic.Pointer[journey]
 	pids      map[string]int
@@ -37,15 +42,18 @@ type path struct {
 type journey struct {
 	began    time.Time
 	sent     []int64
-	pushed   []atomic.Int64
+	pushed   []atomic.Int64 // none where nothing is pushed
 	readable []atomic.Int64 // after born_at
 	missing  atomic.Int64   // arrivals that are still awaited
 	done     chan struct{}
 }
 
-func newJourney(n int) *journey {
-	j := &journey{began: time.Now(), sent: make([]int64, n), pushed: make([]atomic.Int64, n), readable: make([]atomic.Int64, n), done: make(chan struct{})}
-	j.missing.Store(int64(2 * n))
+func newJourney(n int, push bool) *journey {
+	j := &journey{began: time.Now(), sent: make([]int64, n), readable: make([]atomic.Int64, n), done: make(chan struct{})}
+	if push {
+		j.pushed = make([]atomic.Int64, n)
+	}
+	j.missing.Store(int64(len(j.pushed) + n))
 	return j
 }
 
@@ -63,14 +71,20 @@ func (j *journey) arrived(list []atomic.Int64, n string, at time.Duration) {
 // measureLatency publishes at a steady rate and sees when messages are pushed and readable.
 func measureLatency(ctx context.Context, b *bench) ([]number, error) {
 	return b.withPath(ctx, latencyGroup, "latency", func(broker, kafka string, pids map[string]int) ([]number, error) {
-		p := &path{pids: pids}
+		p := &path{rate: latencyRate, push: true, most: 100 * time.Millisecond, pids: pids}
 		return p.measure(ctx, b, broker, kafka)
 	})
 }
 
 // withPath runs the whole stack while measure measures, given the addresses of broker and Kafka and
-// all processes. The topic is pushed to one group.
-func (b *bench) withPath(ctx context.Context, group, name string, measure func(broker, kafka string, pids map[string]int) ([]number, error)) (_ []number, err error) {
+// all processes. The topic is pushed to one group, if that has a name.
+func (b *bench) withPath(ctx context.Context, group, name string, measure func(broker, kafka string, pids map[string]int) ([]number, error)) ([]number, error) {
+	return b.withPathTo(ctx, b.startKafka, group, name, measure)
+}
+
+// withPathTo is withPath with the Kafka that start starts.
+func (b *bench) withPathTo(ctx context.Context, start func(context.Context) (*kafka, error), group, name string,
+	measure func(broker, kafka string, pids map[string]int) ([]number, error)) (_ []number, err error) {
 	db, err := b.startDatabase(ctx)
 	if err != nil {
 		return nil, err
@@ -80,7 +94,7 @@ func (b *bench) withPath(ctx context.Context, group, name string, measure func(b
 	if err != nil {
 		return nil, err
 	}
-	kafka, err := b.startKafka(ctx)
+	kafka, err := start(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +113,7 @@ func (b *bench) withPath(ctx context.Context, group, name string, measure func(b
 	}
 	defer func() { err = errors.Join(err, br.stop()) }()
 	return measure(br.addr, kafka.addr,
-		map[string]int{"notifyd": br.cmd.Process.Pid, "database": db.PID(), "kafka": kafka.cmd.Process.Pid, "canald": mirror.cmd.Process.Pid})
+		map[string]int{"notifyd": br.cmd.Process.Pid, "database": db.PID(), "kafka": kafka.pid, "canald": mirror.cmd.Process.Pid})
 }
 
 // measure attaches consumer, reader and publisher, and makes the runs.
@@ -109,10 +123,6 @@ func (p *path) measure(ctx context.Context, b *bench, broker, kafka string) ([]n
 		return nil, err
 	}
 	defer c.Close()
-	consumer, err := c.NewConsumer(client.ConsumerConfig{Group: latencyGroup, Handler: p.pushed})
-	if err != nil {
-		return nil, err
-	}
 	reader, err := kgo.NewClient(kgo.SeedBrokers(kafka), kgo.ConsumeTopics(record.DefaultPrefix+topicName),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.MetadataMinAge(100*time.Millisecond), kgo.MetadataMaxAge(time.Second))
@@ -124,7 +134,13 @@ func (p *path) measure(ctx context.Context, b *bench, broker, kafka string) ([]n
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, work := errgroup.WithContext(stop)
-	g.Go(func() error { return consumer.Run(work) })
+	if p.push {
+		consumer, err := c.NewConsumer(client.ConsumerConfig{Group: latencyGroup, Handler: p.pushed})
+		if err != nil {
+			return nil, err
+		}
+		g.Go(func() error { return consumer.Run(work) })
+	}
 	g.Go(func() error { return p.read(work, reader) })
 	g.Go(func() error { return p.publisher.Run(work) })
 	var numbers []number
@@ -143,7 +159,7 @@ func (p *path) runs(ctx context.Context, b *bench) ([]number, error) {
 	if _, err := p.run(ctx, 50); err != nil {
 		return nil, err
 	}
-	n := max(1, int(b.window.Seconds()*latencyRate))
+	n := max(1, int(b.window.Seconds()*float64(p.rate)))
 	var push, mirror []delay
 	var all usage
 	for range b.pairs {
@@ -153,24 +169,28 @@ func (p *path) runs(ctx context.Context, b *bench) ([]number, error) {
 			return nil, err
 		}
 		all = all.add(m.used())
-		push = append(push, delayOf(j.pushed, func(i int) int64 { return j.sent[i] }))
 		mirror = append(mirror, delayOf(j.readable, func(int) int64 { return 0 }))
-		b.say("  push %s, mirror %s", push[len(push)-1], mirror[len(mirror)-1])
+		b.say("  mirror %s", mirror[len(mirror)-1])
+		if p.push {
+			push = append(push, delayOf(j.pushed, func(i int) int64 { return j.sent[i] }))
+			b.say("  push %s", push[len(push)-1])
+		}
 	}
-	rate := fmt.Sprintf("at %d msg/s", latencyRate)
+	rate := fmt.Sprintf("at %d msg/s%s", p.rate, p.suffix)
 	limit := "batching: the mirror's linger of 10 ms and a commit; " + all.limit()
-	return []number{
-		distributed("commit to readable in the mirror "+rate, mirror, 100*time.Millisecond, limit),
-		distributed("publish to push "+rate, push, 0, "the transaction that stores the message; "+all.limit()),
-	}, nil
+	numbers := []number{distributed("commit to readable in the mirror "+rate, mirror, p.most, limit)}
+	if p.push {
+		numbers = append(numbers, distributed("publish to push "+rate, push, 0, "the transaction that stores the message; "+all.limit()))
+	}
+	return numbers, nil
 }
 
 // run publishes n messages and returns when all have arrived at both ends.
 func (p *path) run(ctx context.Context, n int) (*journey, error) {
 	var failure firstError
-	j := newJourney(n)
+	j := newJourney(n, p.push)
 	p.current.Store(j)
-	if err := steadily(ctx, p.publisher, n, &failure, func(i int) { j.sent[i] = int64(time.Since(j.began)) }); err != nil {
+	if err := steadilyAt(ctx, p.rate, p.publisher, n, &failure, func(i int) { j.sent[i] = int64(time.Since(j.began)) }); err != nil {
 		return nil, err
 	}
 	limit := time.NewTimer(arrivalPatience)
@@ -179,7 +199,7 @@ func (p *path) run(ctx context.Context, n int) (*journey, error) {
 	case <-j.done:
 		return j, failure.get()
 	case <-limit.C:
-		return nil, fmt.Errorf("%d of %d arrivals are missing after %s", j.missing.Load(), 2*n, arrivalPatience)
+		return nil, fmt.Errorf("%d arrivals of %d messages are missing after %s", j.missing.Load(), n, arrivalPatience)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -187,6 +207,25 @@ func (p *path) run(ctx context.Context, n int) (*journey, error) {
 
 // steadily sends n messages at latencyRate, each with its number, which sent notes just before.
 func steadily(ctx context.Context, p *client.Publisher, n int, failure *firstError, sent func(i int)) error {
+	return steadilyAt(ctx, latencyRate, p, n, failure, sent)
+}
+
+// steadilyAt is steadily at another rate.
+func steadilyAt(ctx context.Context, rate int, p *client.Publisher, n int, failure *firstError, sent func(i int)) error {
+	return paceMessages(ctx, rate, n, func(s *messages, i int) error {
+		m := s.message()
+		m.Headers = map[string]string{headerNumber: strconv.Itoa(i)}
+		sent(i)
+		return p.Send(ctx, m, client.PublishOptions{}, func(_ client.Published, err error) {
+			if err != nil {
+				failure.set(err)
+			}
+		})
+	})
+}
+
+// paceMessages calls send n times, rate times a second.
+func paceMessages(ctx context.Context, rate, n int, send func(s *messages, i int) error) error {
 	s, began := newMessages(0), time.Now()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -196,16 +235,8 @@ func steadily(ctx context.Context, p *client.Publisher, n int, failure *firstErr
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		for due := int(time.Since(began).Seconds() * latencyRate); i < min(due, n); i++ {
-			m := s.message()
-			m.Headers = map[string]string{headerNumber: strconv.Itoa(i)}
-			sent(i)
-			err := p.Send(ctx, m, client.PublishOptions{}, func(_ client.Published, err error) {
-				if err != nil {
-					failure.set(err)
-				}
-			})
-			if err != nil {
+		for due := int(time.Since(began).Seconds() * float64(rate)); i < min(due, n); i++ {
+			if err := send(s, i); err != nil {
 				return err
 			}
 		}

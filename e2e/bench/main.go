@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"notifymirror/e2e/engines"
 	"notifymirror/notifyd/embedded"
 )
 
@@ -32,6 +33,7 @@ type options struct {
 	profile  string
 	disk     string // directory on it
 	mysqld   string // path
+	kafka    string // directory of Apache Kafka's jars; empty: none
 	pool     int64  // InnoDB's buffer pool and redo log, in bytes
 	verbose  bool
 }
@@ -44,6 +46,9 @@ func measurements() []measurement {
 		{"unary", measureUnary},
 		{"catchup", measureCatchUp},
 		{"latency", measureLatency},
+		{"readable", measureReadable},
+		{"readers", measureReaders},
+		{"replicas", measureReplicas},
 		{"screen", measureScreen},
 		{"filters", measureFilters},
 		{"halves", measureHalves},
@@ -115,6 +120,7 @@ func parse(args []string, usage io.Writer) (options, error) {
 	f.StringVar(&o.profile, "profile", "", "directory for CPU profiles of broker and mirror")
 	f.StringVar(&o.disk, "dir", "", "directory on the disk to measure (default: that of temporary files)")
 	f.StringVar(&o.mysqld, "server", "", "mysqld or mariadbd to use (default: "+embedded.EnvServer+", else what is found)")
+	f.StringVar(&o.kafka, "kafka", os.Getenv(engines.EnvKafkaJars), "Apache Kafka's jars, as deploy/install/kafka.sh prints (default: "+engines.EnvKafkaJars+"; none: the embedded Kafka alone)")
 	f.BoolVar(&o.verbose, "v", false, "show what the children log")
 	if err := f.Parse(args); err != nil {
 		return o, err

@@ -33,7 +33,7 @@ func beNaive(ctx context.Context, br brief, say func(word) error) error {
 	if err != nil {
 		return err
 	}
-	stream, end, err := naiveStream(dsn, br.GTID)
+	stream, end, err := naiveStream(br.DSN, br.GTID)
 	if err != nil {
 		return err
 	}
@@ -98,38 +98,57 @@ func naiveProducer(brokers []string) (sarama.AsyncProducer, error) {
 	c.Producer.RequiredAcks = sarama.WaitForAll
 	c.Producer.Transaction.ID = "naive"
 	c.Producer.Transaction.Retry.Backoff = 2 * time.Millisecond
-	admin, err := sarama.NewClusterAdmin(brokers, c)
-	if err != nil {
-		return nil, err
-	}
-	err = admin.CreateTopic(topicName, &sarama.TopicDetail{NumPartitions: 8, ReplicationFactor: 1}, false)
-	if err := errors.Join(err, admin.Close()); err != nil {
+	if err := makeTopic(brokers, c); err != nil {
 		return nil, err
 	}
 	return sarama.NewAsyncProducer(brokers, c)
 }
 
-func naiveStream(dsn *mysql.Config, gtid string) (*replication.BinlogStreamer, func(), error) {
+// makeTopic makes the topic.
+func makeTopic(brokers []string, c *sarama.Config) error {
+	admin, err := sarama.NewClusterAdmin(brokers, c)
+	if err != nil {
+		return err
+	}
+	return errors.Join(admin.CreateTopic(topicName, &sarama.TopicDetail{NumPartitions: plainPartitions, ReplicationFactor: 1}, false), admin.Close())
+}
+
+// naiveFlavor is that of the server whose GTIDs look like this.
+func naiveFlavor(gtid string) string {
+	if strings.Contains(gtid, ":") {
+		return gomysql.MySQLFlavor
+	}
+	return gomysql.MariaDBFlavor
+}
+
+// syncerConfig is how the binlog is read behind a position.
+func syncerConfig(address, gtid string) (replication.BinlogSyncerConfig, gomysql.GTIDSet, error) {
+	dsn, err := mysql.ParseDSN(address)
+	if err != nil {
+		return replication.BinlogSyncerConfig{}, nil, err
+	}
 	host, text, err := net.SplitHostPort(dsn.Addr)
 	if err != nil {
-		return nil, nil, err
+		return replication.BinlogSyncerConfig{}, nil, err
 	}
 	port, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return nil, nil, err
+		return replication.BinlogSyncerConfig{}, nil, err
 	}
-	flavor := gomysql.MariaDBFlavor
-	if strings.Contains(gtid, ":") {
-		flavor = gomysql.MySQLFlavor
-	}
+	flavor := naiveFlavor(gtid)
 	set, err := gomysql.ParseGTIDSet(flavor, gtid)
+	return replication.BinlogSyncerConfig{
+		ServerID: 4_000_000_000, Flavor: flavor, Host: host, Port: uint16(port), User: dsn.User, Password: dsn.Passwd,
+		DisableRetrySync: true, Logger: slog.New(slog.DiscardHandler),
+	}, set, err
+}
+
+func naiveStream(dsn, gtid string) (*replication.BinlogStreamer, func(), error) {
+	cfg, set, err := syncerConfig(dsn, gtid)
 	if err != nil {
 		return nil, nil, err
 	}
-	syncer := replication.NewBinlogSyncer(replication.BinlogSyncerConfig{
-		ServerID: 4_000_000_000, Flavor: flavor, Host: host, Port: uint16(port), User: dsn.User, Password: dsn.Passwd,
-		DisableRetrySync: true, Logger: slog.New(slog.DiscardHandler),
-	})
+	syncer := replication.NewBinlogSyncer(cfg)
 	stream, err := syncer.StartSyncGTID(set)
 	if err != nil {
 		syncer.Close()

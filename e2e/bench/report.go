@@ -19,7 +19,7 @@ type number struct {
 	runsHead string
 }
 
-// A bound is what is required of a ratio.
+// A bound is what is required of a ratio; the zero bound is nothing.
 type bound struct {
 	text string
 	met  func(float64) bool
@@ -39,7 +39,7 @@ func compared(what, unit string, pairs []pair, want bound) number {
 	ours := median(column(pairs, func(p pair) float64 { return p.ours }))
 	other := median(column(pairs, func(p pair) float64 { return p.other }))
 	n := number{
-		what: what, want: want.text, missed: !want.met(ratio), runsHead: "pairs, " + unit,
+		what: what, want: want.text, missed: want.met != nil && !want.met(ratio), runsHead: "pairs, " + unit,
 		value: fmt.Sprintf("%.2f (%s / %s %s)", ratio, amount(ours), amount(other), unit),
 	}
 	for _, p := range pairs {

@@ -20,12 +20,18 @@ const (
 	roleMirror = "canald"
 	roleKafka  = "kafka"
 	roleNaive  = "naive"
+	// rolePlain is the mirror without exactly-once, and roleReplica reads the binlog alone.
+	rolePlain   = "plain"
+	roleReplica = "replica"
+	// roleReaders reads the mirror.
+	roleReaders = "readers"
 )
 
 type role func(ctx context.Context, br brief, say func(word) error) error
 
 func roles() map[string]role {
-	return map[string]role{roleBroker: beBroker, roleMirror: beMirror, roleKafka: beKafka, roleNaive: beNaive}
+	return map[string]role{roleBroker: beBroker, roleMirror: beMirror, roleKafka: beKafka, roleNaive: beNaive,
+		rolePlain: bePlain, roleReplica: beReplica, roleReaders: beReaders}
 }
 
 func childLogger() *slog.Logger {

@@ -69,6 +69,9 @@ func (u usage) add(v usage) usage {
 	return sum
 }
 
+// each is how many microseconds of processors a process took for each of n.
+func (u usage) each(name string, n int) float64 { return u.by[name].Seconds() * 1e6 / float64(n) }
+
 // limit says what limits a rate: the processors when hardly anything of them is left, else
 // waiting, and who used how many of them.
 func (u usage) limit() string {
