@@ -14,6 +14,10 @@ const primaryEvery = 10 * time.Second
 // errMoved ends a run that reads from a server that is not the primary any more.
 var errMoved = errors.New("another server of the store accepts writes than the one that is read")
 
+// errElsewhere is in the halt for a stream that came from another server than its checkpoint: the
+// primary changed between the two questions.
+var errElsewhere = errors.New("another server is read than that of the checkpoint")
+
 // follow lets a checkpoint go on at another server of the store's address: one that accepts
 // writes now, has all that was copied, and holds the same messages in the last transaction that
 // was. That begins a generation; the order of pos goes on, since nothing is missing in between.
@@ -87,7 +91,7 @@ func (c *Copier) movedFault(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(cause, errMoved), isTwoPrimaries(cause):
 		return cause
-	case c.primary.Several() && errors.Is(err, canal.ErrServerChanged):
+	case c.primary.Several() && (errors.Is(err, canal.ErrServerChanged) || errors.Is(err, errElsewhere)):
 		return errMoved
 	}
 	return err

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"slices"
@@ -221,4 +222,28 @@ func TestTwoServersThatAcceptWritesAreWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.checkOnce(10, 10)
+}
+
+// The primary may change between the question who it is and the reading of its binlog.
+func TestAPrimaryThatChangesWhileTheMirrorStartsIsFollowed(t *testing.T) {
+	b := newBench(t)
+	b.config.Stores = map[string]StoreConfig{"a": {DSN: "mirror:secret@tcp(127.0.0.1:1,127.0.0.1:2)/notify"}}
+	b.script.add(scriptMessage{topic: "trades"})
+	asked := 0
+	c := b.copier(func(c *Copier) {
+		c.readStore = func(context.Context) (storeInfo, error) {
+			info := b.script.info(b.storeID)
+			if asked++; asked <= 2 { // by who joins the group, and by who takes over
+				info.server = "0-9"
+			}
+			return info, nil
+		}
+	})
+	b.run(c)
+	eventually(t, func() error {
+		if s := c.Status(); s.Generation != 2 || s.Seq != 1 || c.Ready() != nil {
+			return fmt.Errorf("status %+v", s)
+		}
+		return nil
+	})
 }

@@ -60,7 +60,8 @@ func (r *reader) run(ctx context.Context, sp *spool, src source) error {
 // take hands on what a transaction holds.
 func (r *reader) take(ctx context.Context, t txn) error {
 	if string(t.server) != r.at.Server {
-		return haltf(ReasonServer, ErrServerChanged, serverRepair, "transactions come from %s, the checkpoint is of %s; %s", t.server, r.at.Server, r.at.risk(ReasonServer))
+		return halt(ReasonServer, serverRepair, fmt.Errorf("%w: %w: transactions come from %s, the checkpoint is of %s; %s",
+			ErrServerChanged, errElsewhere, t.server, r.at.Server, r.at.risk(ReasonServer)))
 	}
 	switch t.kind {
 	case canal.Heartbeat:
