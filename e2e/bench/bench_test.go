@@ -34,7 +34,7 @@ func TestQuickModeMeasuresEveryNumber(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{"pipelined streams", "unary publishers", "single publish", "naive pipeline", "without exactly-once", "raw event streaming", "commit to readable in the mirror at 2000 msg/s",
-		"with the mirror / without", "ten stream consumers", "replication connections, durable", "replication connections, sync_binlog=0", "publish to push", "changed in a browser",
+		"with the mirror / without", "ten stream consumers", "replication connections, durable", "replication connections, sync_binlog=0", "publish to push", "changed in a browser", "frames a second", "bare client library", "window aggregation",
 		"with 10 filters", "publish rate beside", "p99 of a publish", "checks beside", "size of their tables", "outbox row",
 		"push to 1 group", "push to 3 groups", "credit 1000", "rolling restarts", "messages lost", "one of five groups down", "all five groups down", "of a drain", "beside a drain",
 		"messages pending", "memory of notifyd"} {

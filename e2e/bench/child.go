@@ -36,6 +36,7 @@ type brief struct {
 type word struct {
 	Addr string `json:"addr,omitempty"`
 	Done bool   `json:"done,omitempty"`
+	Peak int    `json:"peak,omitempty"` // of the memory that was resident, bytes
 }
 
 // kid is a child as its parent sees it.

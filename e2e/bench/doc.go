@@ -11,6 +11,8 @@
 //	readers   what store and broker need with the mirror and ten stream consumers, and without
 //	replicas  publish p99 beside connections that read the binlog, for some settings of it
 //	screen    publish to a board's number changed in a browser, at 1,000 messages/s
+//	board     a board's page at 5,000 messages/s: frames a second, those that were not drawn, and the number at the end
+//	read      one consumer against the bare client library over 2,000,000 records, and windows over their replay
 //	filters   publish and push with ten filters, one of them true, against one subscription without a filter
 //	halves    publishing beside 200,000 halves that nobody decides, against publishing beside none
 //	relay     commit of an outbox row to the delivery of its message, at 1,000 rows/s
@@ -38,10 +40,11 @@
 //	database.go  the private server and its schemas               rows.go   the messages
 //	broker.go    a broker with the topic declared                 caller.go  unary calls
 //	raw.go, publish.go, idle.go, catchup.go, latency.go, readable.go, readers.go, replicas.go,
-//	screen.go, filters.go, halves.go, relay.go, push.go, credit.go, rolling.go, piled.go, depth.go  one
+//	screen.go, board.go, read.go, filters.go, halves.go, relay.go, push.go, credit.go, rolling.go, piled.go, depth.go  one
 //	measurement each
 //	naive.go, plain.go, replica.go  what the mirror is compared with   kafka.go  the Kafkas
 //	consume.go, crowd.go  groups that listen                      line.go  one stream   pile.go  what waits
+//	history.go   messages in the mirror, without a broker
 //	stats.go     medians and percentiles                          usage.go  who used the processors
 //	machine.go   what it was measured on                          report.go table and Markdown
 //
@@ -79,5 +82,8 @@
 //     deliveries are compared with is publishing into a store without groups, on the same server.
 //   - Each handler of credit has 10 places: what its credit brings waits for twice the ack wait.
 //   - The relay's delay ends in the consumer's handler: it holds the relay, its transaction and the push.
+//   - A consumer and the bare library are timed from their first record on: joining a group takes its time, once.
+//   - Windows are kept by partition, as a processor keeps them: partitions are read at their own speeds, and windows over
+//     all of them would wait for the slowest.
 //   - A child ends when its standard input does, so none outlives this process.
 package main

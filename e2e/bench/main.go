@@ -24,6 +24,7 @@ type options struct {
 	window   time.Duration // of one side of a rate
 	samples  int           // of each side of a pair of idle publishes
 	messages int           // to catch up with
+	records  int           // to read and to replay
 	streams  int
 	halves   int    // that stay undecided
 	pile     int    // messages that one of five groups has missed
@@ -50,6 +51,8 @@ func measurements() []measurement {
 		{"readers", measureReaders},
 		{"replicas", measureReplicas},
 		{"screen", measureScreen},
+		{"board", measureBoard},
+		{"read", measureRead},
 		{"filters", measureFilters},
 		{"halves", measureHalves},
 		{"relay", measureRelay},
@@ -111,6 +114,7 @@ func parse(args []string, usage io.Writer) (options, error) {
 	f.DurationVar(&o.window, "window", 8*time.Second, "length of each run of a rate")
 	f.IntVar(&o.samples, "samples", 100, "single publishes, and inserts, in a pair")
 	f.IntVar(&o.messages, "messages", 500_000, "messages that the mirror catches up with")
+	f.IntVar(&o.records, "records", 2_000_000, "records that a consumer reads, and that windows are replayed over")
 	f.IntVar(&o.streams, "streams", 64, "concurrent publishers")
 	f.IntVar(&o.halves, "halves", 200_000, "undecided halves beside which is published")
 	f.IntVar(&o.pile, "pile", 2_000_000, "messages that one of five groups has missed")
@@ -130,7 +134,7 @@ func parse(args []string, usage io.Writer) (options, error) {
 	}
 	o.pool = 1 << 30
 	if *quick {
-		o.pairs, o.window, o.samples, o.messages, o.streams, o.halves, o.pile, o.depth, o.pool = 1, 400*time.Millisecond, 20, 20_000, 8, 2000, 2000, 2000, 64<<20
+		o.pairs, o.window, o.samples, o.messages, o.records, o.streams, o.halves, o.pile, o.depth, o.pool = 1, 400*time.Millisecond, 20, 20_000, 20_000, 8, 2000, 2000, 2000, 64<<20
 	}
 	o.only = strings.Split(*only, ",")
 	for _, name := range o.only {
@@ -141,8 +145,8 @@ func parse(args []string, usage io.Writer) (options, error) {
 	if o.calls != callHTTP && o.calls != callGRPC {
 		return o, fmt.Errorf("-calls %s: must be %s or %s", o.calls, callHTTP, callGRPC)
 	}
-	if o.pairs < 1 || o.samples < 1 || o.messages < 1 || o.streams < 1 || o.halves < 1000 || o.pile < 1000 || o.depth < 1000 || o.window < 100*time.Millisecond {
-		return o, errors.New("-pairs, -samples, -messages, -streams: at least 1; -halves, -pile, -depth: at least 1000; -window: at least 100ms")
+	if o.pairs < 1 || o.samples < 1 || o.messages < 1 || o.records < 1 || o.streams < 1 || o.halves < 1000 || o.pile < 1000 || o.depth < 1000 || o.window < 100*time.Millisecond {
+		return o, errors.New("-pairs, -samples, -messages, -records, -streams: at least 1; -halves, -pile, -depth: at least 1000; -window: at least 100ms")
 	}
 	return o, nil
 }

@@ -25,13 +25,18 @@ const (
 	roleReplica = "replica"
 	// roleReaders reads the mirror.
 	roleReaders = "readers"
+
+	roleReader  = "reader"
+	roleBare    = "bare"
+	roleWindows = "windows"
 )
 
 type role func(ctx context.Context, br brief, say func(word) error) error
 
 func roles() map[string]role {
 	return map[string]role{roleBroker: beBroker, roleMirror: beMirror, roleKafka: beKafka, roleNaive: beNaive,
-		rolePlain: bePlain, roleReplica: beReplica, roleReaders: beReaders}
+		rolePlain: bePlain, roleReplica: beReplica, roleReaders: beReaders,
+		roleReader: beReader, roleBare: beBare, roleWindows: beWindows}
 }
 
 func childLogger() *slog.Logger {

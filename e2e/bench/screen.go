@@ -62,20 +62,12 @@ func measureScreen(ctx context.Context, b *bench) ([]number, error) {
 
 // measure opens the page and makes the runs.
 func (s *screen) measure(ctx context.Context, b *bench, url string, pids map[string]int) (_ []number, err error) {
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.UserDataDir(b.dir+"/chromium"))
-	for _, flag := range []string{"no-sandbox", "disable-gpu", "disable-quic", "disable-component-update"} {
-		options = append(options, chromedp.Flag(flag, true))
-	}
-	browsing, stop := chromedp.NewExecAllocator(context.WithoutCancel(ctx), options...)
-	defer stop()
-	s.page, _ = chromedp.NewContext(browsing)
-	defer func() { err = errors.Join(err, chromedp.Cancel(s.page)) }()
-	if err := chromedp.Do(s.page, chromedp.Navigate(url)); err != nil {
-		return nil, fmt.Errorf("chromium: %w", err)
-	}
-	if err := chromedp.Do(s.page, chromedp.Evaluate[chromedp.Void](watchTotal)); err != nil {
+	page, closePage, err := b.openPage(ctx, url)
+	if err != nil {
 		return nil, err
 	}
+	defer func() { err = errors.Join(err, closePage()) }()
+	s.page = page
 	// The first run makes the mirror's topic and has everything attached.
 	if _, err := s.run(ctx, 50); err != nil {
 		return nil, err
@@ -94,6 +86,24 @@ func (s *screen) measure(ctx context.Context, b *bench, url string, pids map[str
 	}
 	what := fmt.Sprintf("publish to number changed in a browser at %d msg/s", latencyRate)
 	return []number{distributed(what, runs, 500*time.Millisecond, "ten frames a second; "+all.limit())}, nil
+}
+
+// openPage opens a board in a browser, and has it note the changes of its number.
+func (b *bench) openPage(ctx context.Context, url string) (page context.Context, closePage func() error, err error) {
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.UserDataDir(b.dir+"/chromium"))
+	for _, flag := range []string{"no-sandbox", "disable-gpu", "disable-quic", "disable-component-update"} {
+		options = append(options, chromedp.Flag(flag, true))
+	}
+	browsing, stop := chromedp.NewExecAllocator(context.WithoutCancel(ctx), options...)
+	page, _ = chromedp.NewContext(browsing)
+	closePage = func() error { defer stop(); return chromedp.Cancel(page) }
+	if err := chromedp.Do(page, chromedp.Navigate(url)); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("chromium: %w", err), closePage())
+	}
+	if err := chromedp.Do(page, chromedp.Evaluate[chromedp.Void](watchTotal)); err != nil {
+		return nil, nil, errors.Join(err, closePage())
+	}
+	return page, closePage, nil
 }
 
 // run publishes n messages and returns when the page has counted them. The k-th message is on
