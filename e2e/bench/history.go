@@ -64,7 +64,7 @@ func (h *history) commit(ctx context.Context, n int, at func(i int) time.Time) e
 			}
 		})
 	}
-	return errors.Join(h.client.EndTransaction(ctx, kgo.TryCommit), failure.get())
+	return errors.Join(h.client.Flush(ctx), h.client.EndTransaction(ctx, kgo.TryCommit), failure.get())
 }
 
 // fillHistory writes n messages, a millisecond apart.
