@@ -46,7 +46,9 @@ type Config struct {
 	// record is due. Not with a group that has no End. Default: as fast as they can be read.
 	Speed float64
 	// ReadUncommitted reads records of open and aborted transactions too, without
-	// waiting for the mirror's commit; repeats are dropped by source and seq. Records of
+	// waiting for the mirror's commit; repeats are dropped by source and seq, as far as
+	// this consumer has read a partition without a break: after a restart or a rebalance the
+	// repeat of a record that was handled before may come. Records of
 	// a transaction that is never committed are seen as well. Default: committed ones only.
 	ReadUncommitted bool
 	// SkipForeign passes over records that the mirror did not write. Default: they go to

@@ -62,7 +62,7 @@ some were not, 3 when it was interrupted.`,
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.group, "group", "", "the group")
-	fl.StringVar(&f.from, "from", "", "oldest, an offset of each partition, a time such as 2026-11-29T14:00:00Z, or how long ago, such as 15m")
+	fl.StringVar(&f.from, "from", "", positionForms)
 	fl.StringVar(&f.to, "to", "newest", "end there; the same forms, or newest: what is in the mirror now")
 	fl.Float64Var(&f.rate, "rate", 1000, "most messages a second; 0: as many as the group takes beside what is live")
 	fl.StringVar(&f.name, "name", "", "what it is remembered by (default: topic and range)")
@@ -71,34 +71,34 @@ some were not, 3 when it was interrupted.`,
 		_ = cmd.MarkFlagRequired(name) // fails for a flag that does not exist only
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		cfg, err := f.config(args[0], time.Now())
-		if err != nil {
-			return err
+		if !(f.rate >= 0) {
+			return errors.New("--rate: must not be below 0")
 		}
-		cfg.Brokers = []string{a.kafka}
-		return a.action(func(cmd *cobra.Command, _ []string) error { return a.replay(cmd, cfg, f) })(cmd, args)
+		return a.action(func(cmd *cobra.Command, args []string) error {
+			cfg, now := f.config(args[0]), time.Now()
+			cfg.Brokers = []string{a.kafka}
+			var err error
+			if cfg.Start, err = a.position(cmd.Context(), f.from, now, args[0], f.prefix); err != nil {
+				return fmt.Errorf("--from: %w", err)
+			}
+			if cfg.End, err = a.position(cmd.Context(), f.to, now, args[0], f.prefix); err != nil {
+				return fmt.Errorf("--to: %w", err)
+			}
+			return a.replay(cmd, cfg, f)
+		})(cmd, args)
 	}
 	return cmd
 }
 
 // config is that of the consumer that reads the range.
-func (f *replayFlags) config(topic string, now time.Time) (cfg stream.Config, err error) {
-	if !(f.rate >= 0) {
-		return cfg, errors.New("--rate: must not be below 0")
-	}
+func (f *replayFlags) config(topic string) stream.Config {
 	name := cmp.Or(f.name, topic+" "+f.from+" "+f.to)
-	cfg = stream.Config{Topics: []string{topic}, Prefix: f.prefix, Group: "replay." + f.group + "." + name,
+	cfg := stream.Config{Topics: []string{topic}, Prefix: f.prefix, Group: "replay." + f.group + "." + name,
 		StopTimeout: replayGrace, CommitInterval: replayCommit, FetchBytes: replayBytes, BatchRecords: 500, SkipForeign: true}
 	if f.rate > 0 {
 		cfg.BatchRecords = int(min(max(f.rate/10, 1), 500)) // ten small waves a second rather than one large one
 	}
-	if cfg.Start, err = stream.ParsePosition(f.from, now); err != nil {
-		return cfg, fmt.Errorf("--from: %w", err)
-	}
-	if cfg.End, err = stream.ParsePosition(f.to, now); err != nil {
-		return cfg, fmt.Errorf("--to: %w", err)
-	}
-	return cfg, nil
+	return cfg
 }
 
 // replay pushes the range.

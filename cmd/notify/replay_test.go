@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/google/uuid"
 
 	notifyv1 "notifymirror/notifyd/api/notify/v1"
 	"notifymirror/notifyd/client"
@@ -72,6 +73,11 @@ func TestReplayNamesWhatWasNotAcknowledged(t *testing.T) {
 	if got := f.replays(); !slices.Equal(got, []string{"body 1"}) {
 		t.Errorf("a range: %q", got)
 	}
+	id := func(n byte) string { return uuid.UUID{15: n}.String() }
+	r = f.notify(t, "", append(args, id(1), "--to", id(2))...)
+	if got := f.replays(); r.code != 0 || !slices.Equal(got, []string{"body 1"}) {
+		t.Errorf("from a message to another: %q, %+v", got, r)
+	}
 }
 
 func TestReplayGoesOnWhereItWas(t *testing.T) {
@@ -112,6 +118,7 @@ func TestReplayTellsWhatIsWrong(t *testing.T) {
 		{2, "from", "t --group g"},
 		{2, "--from", "t --group g --from yesterday"},
 		{2, "--to", "t --group g --from oldest --to tomorrow"},
+		{4, "was not found", "t --group g --from 0197a1b2-5c3d-7e4f-8a9b-0c1d2e3f4a5b"},
 		{2, "--rate", "t --group g --from oldest --rate -1"},
 		{4, `does not subscribe to topic "t"`, "t --group missing --from oldest"},
 		{2, "by broadcast", "t --group all --from oldest"},

@@ -21,14 +21,16 @@ type frame struct {
 	// Read is how many records of the history are read.
 	Read int64 `json:"read,omitempty"`
 
-	Since    string  `json:"since,omitempty"`
-	From     int64   `json:"from,omitempty"`
-	Count    int64   `json:"count"`
-	Money    bool    `json:"money"`
-	Amount   string  `json:"amount,omitempty"`
-	Decimals int     `json:"decimals,omitempty"`
-	Unit     string  `json:"unit,omitempty"`
-	NoAmount int64   `json:"no_amount,omitempty"`
+	Since    string `json:"since,omitempty"`
+	From     int64  `json:"from,omitempty"`
+	Count    int64  `json:"count"`
+	Money    bool   `json:"money"`
+	Amount   string `json:"amount,omitempty"`
+	Decimals int    `json:"decimals,omitempty"`
+	Unit     string `json:"unit,omitempty"`
+	NoAmount int64  `json:"no_amount,omitempty"`
+	// NoAnswer is how many messages are not counted since the filter failed for them.
+	NoAnswer int64   `json:"no_answer,omitempty"`
 	Rate     float64 `json:"rate"`
 	// Delay is the largest time from a message's INSERT to its frame of late; -1: no message.
 	Delay   int64       `json:"delay"`
@@ -66,7 +68,7 @@ func (t *tally) fill(f *frame, now time.Time) {
 	if !t.from.IsZero() {
 		f.From = t.from.UnixMilli()
 	}
-	f.Count, f.NoAmount = t.total.count, t.noAmount
+	f.Count, f.NoAmount, f.NoAnswer = t.total.count, t.noAmount, t.noAnswer
 	if f.Money = b.money(); f.Money {
 		f.Amount, f.Decimals, f.Unit = strconv.FormatInt(t.total.amount, 10), b.Decimals, b.Unit
 	}

@@ -25,6 +25,7 @@ type seen struct {
 	Count    int64    `json:"count"`
 	Amount   string   `json:"amount"`
 	NoAmount int64    `json:"no_amount"`
+	NoAnswer int64    `json:"no_answer"`
 	Now      int64    `json:"now"`
 	AsOf     int64    `json:"as_of"`
 	Silent   []string `json:"silent"`
@@ -176,8 +177,8 @@ func TestTheBoardAndTheLogAgreeToTheCent(t *testing.T) {
 	}}})
 	const count, amount = 1005, "9007199255744993" // 500 * 20.09 + 90071992547409.93 - 5
 	f := events(t, s.url, "b", func(f seen) bool { return f.State == "live" && f.Count == count })
-	if f.Amount != amount || f.NoAmount != 3 {
-		t.Errorf("%+v, want %s and 3 without an amount", f, amount)
+	if f.Amount != amount || f.NoAmount != 3 || f.NoAnswer != 1 {
+		t.Errorf("%+v, want %s, 3 without an amount and 1 without an answer", f, amount)
 	}
 	truth := check(t, s.url, "b")
 	want := board.TruthTotal{Count: count, Amount: amount, NoAmount: 3}

@@ -498,6 +498,9 @@ func TestNoSumOverflowsOnItsWay(t *testing.T) {
 			}
 		}
 		shown := tl.top[0].largest("", 1, tl.total)
+		if all := tl.top[0].ordered(); !slices.Equal(shown.Entries, all[:1]) || !slices.Equal(tl.top[0].first(3), all) {
+			t.Fatalf("%v is first of %v", shown.Entries, all)
+		}
 		for _, e := range append(tl.top[0].ordered(), shown.Other) {
 			if want := sums[e.Value]; want != nil && want.Cmp(big.NewInt(e.Amount)) != 0 {
 				t.Fatalf("%s is %d, want %s", e.Value, e.Amount, want)

@@ -2,7 +2,6 @@ package board
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 )
 
@@ -57,16 +56,34 @@ type entry struct {
 // ordered are all values, the largest first.
 func (r *ranking) ordered() []entry {
 	list := make([]entry, 0, len(r.cells))
-	for value, c := range maps.All(r.cells) {
+	for value, c := range r.cells {
 		list = append(list, entry{value, c.count, c.amount})
 	}
-	slices.SortFunc(list, func(a, b entry) int {
-		if r.money && a.Amount != b.Amount {
-			return cmp.Compare(b.Amount, a.Amount)
-		}
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Value, b.Value))
-	})
+	slices.SortFunc(list, r.compare)
 	return list
+}
+
+// first are the n largest values: ten times a second there is no time to order all of them.
+func (r *ranking) first(n int) []entry {
+	list := make([]entry, 0, n+1)
+	for value, c := range r.cells {
+		e := entry{value, c.count, c.amount}
+		i, _ := slices.BinarySearchFunc(list, e, r.compare)
+		if i == n {
+			continue
+		}
+		list = slices.Insert(list, i, e)
+		list = list[:min(n, len(list))]
+	}
+	return list
+}
+
+// compare orders the larger before the smaller.
+func (r *ranking) compare(a, b entry) int {
+	if r.money && a.Amount != b.Amount {
+		return cmp.Compare(b.Amount, a.Amount)
+	}
+	return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Value, b.Value))
 }
 
 // A shares is a field's largest values and the rest, which add up to the total.
@@ -83,9 +100,8 @@ type shares struct {
 
 // largest are the n largest values of what adds up to a total.
 func (r *ranking) largest(label string, n int, total cell) shares {
-	all := r.ordered()
-	s := shares{Label: label, Entries: all[:min(n, len(all))], Bounded: r.folded}
-	s.OtherValues = len(all) - len(s.Entries)
+	s := shares{Label: label, Entries: r.first(n), Bounded: r.folded}
+	s.OtherValues = len(r.cells) - len(s.Entries)
 	s.Other = entry{Count: total.count, Amount: total.amount}
 	for i := range s.Entries {
 		s.Other.Count -= s.Entries[i].Count

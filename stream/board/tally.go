@@ -134,6 +134,7 @@ func (t *tally) add(r reading) {
 	inPeriod := !r.at.Before(t.from)
 	if r.failed && inPeriod {
 		t.noAnswer++
+		t.changed = true
 	}
 	if !r.counted {
 		return

@@ -291,6 +291,7 @@ function drawSources() {
   }
   for (const who of frame.silent || []) list.push({ bad: true, text: who });
   if (frame.no_amount) list.push({ bad: true, text: `${whole.format(frame.no_amount)} without a readable amount` });
+  if (frame.no_answer) list.push({ bad: false, text: `${whole.format(frame.no_answer)} not counted: the filter failed` });
   const lines = rows($("sources"), list.length, () => el("li", ""));
   list.forEach((s, i) => {
     lines[i].classList.toggle("bad", Boolean(s.bad));
