@@ -187,7 +187,7 @@ func (b *bench) killed(r *rand.Rand, used func(*Copier), prepare func(), watch f
 		select {
 		case <-dead:
 			kills++
-			b.evict()
+			b.evict("")
 		default:
 			alive = true
 		}

@@ -85,7 +85,7 @@ func TestKilledAtAnyRequestNothingIsLostOrRepeated(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Fatalf("kill %d at %+v: %v", kills, p.key, err)
 		}
-		b.evict()
+		b.evict("")
 	}
 	if kills < rounds/3 {
 		t.Fatalf("only %d kills in %d rounds", kills, rounds)
@@ -248,7 +248,7 @@ func TestFirstStartKilledBeforeItsFirstCommitIsAFirstStart(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	b.evict()
+	b.evict("")
 	c := b.copier()
 	stop = b.run(c)
 	b.await(c)

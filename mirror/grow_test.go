@@ -133,7 +133,7 @@ func TestKilledWhileATopicGrowsItIsGrownOrNot(t *testing.T) {
 			if err := stop(); err != nil {
 				t.Fatal(err)
 			}
-			b.evict()
+			b.evict("")
 
 			next := b.copier(often)
 			b.run(next)

@@ -121,9 +121,9 @@ func (b *bench) quick() {
 	}
 }
 
-// evict takes all canalds out of the group, as Kafka does when it has not heard of them
-// for a session.
-func (b *bench) evict() {
+// evict takes canalds out of the group, as Kafka does when it has not heard of them for a session, and
+// returns how many. Without a client's name it takes all.
+func (b *bench) evict(client string) (n int) {
 	b.t.Helper()
 	group := b.config.Cluster + "/" + b.storeID
 	cl, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...))
@@ -136,6 +136,10 @@ func (b *bench) evict() {
 		b.t.Fatal(err)
 	}
 	for _, m := range groups[group].Members {
+		if client != "" && m.ClientID != client {
+			continue
+		}
+		n++
 		req := kmsg.NewPtrLeaveGroupRequest()
 		req.Group = group
 		member := kmsg.NewLeaveGroupRequestMember()
@@ -145,6 +149,7 @@ func (b *bench) evict() {
 			b.t.Fatal(err)
 		}
 	}
+	return n
 }
 
 // awaitState waits until a Copier is in a state, with that canald as the active one.

@@ -21,7 +21,7 @@ func (g *pushGroup) reserve(most int) int {
 		n = max(0, min(most, free, 1-queued))
 	case admitAll:
 		asked := g.ramp.take(now, max(0, min(most, spare)))
-		n = g.yield.take(now, asked)
+		n = g.yield.take(now, g.id, asked)
 		g.ramp.giveBack(asked - n)
 	}
 	g.reserved += n

@@ -2,6 +2,7 @@ package notifyd
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -21,6 +22,8 @@ const (
 	yieldSlack = 200 // microseconds
 	// yieldRenew is how often a long drain nearly stops, for two periods, to see again what calm is.
 	yieldRenew = time.Minute
+	// yieldQueue is how long a group that was refused is waited for.
+	yieldQueue = 2 * pacePeriod
 )
 
 // A yield makes what is drained give way to what is published. The ramp of a group asks what the group can take; but
@@ -32,7 +35,8 @@ type yield struct {
 	mu     sync.Mutex
 	rate   float64
 	tokens float64
-	filled int64 // when tokens were counted
+	filled int64    // when tokens were counted
+	queue  []queued // groups that were refused
 
 	judged  int64
 	seen    delays  // of publishes since then
@@ -58,18 +62,45 @@ func (y *yield) published(now, took int64) {
 	y.seen.add(took)
 }
 
-// take lets up to most deliveries be drained and returns how many.
-func (y *yield) take(now int64, most int) int {
+// take lets up to most deliveries of a group be drained and returns how many. Groups that were refused come first, in
+// turn: one that wants little at a time, and often, would leave nothing for one that wants a burst.
+func (y *yield) take(now int64, group int32, most int) int {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.judge(now)
 	y.tokens = min(y.tokens+y.rate*float64(max(0, now-y.filled))/1e6, burst(y.rate))
 	y.filled = now
 	n := whole(y.tokens, y.rate, most)
+	if most > 0 && !y.inTurn(now, group, n > 0) {
+		return 0
+	}
 	y.tokens -= float64(n)
 	y.drained += float64(n)
 	y.busy = y.busy || n > 0
 	return n
+}
+
+// inTurn reports whether a group may take what there is. One that may not, or for which there is not enough, queues up
+// until it has got something, or has not asked for yieldQueue.
+func (y *yield) inTurn(now int64, group int32, enough bool) bool {
+	y.queue = slices.DeleteFunc(y.queue, func(q queued) bool { return q.group != group && q.asked+yieldQueue.Microseconds() < now })
+	at := slices.IndexFunc(y.queue, func(q queued) bool { return q.group == group })
+	switch {
+	case enough && (at == 0 || len(y.queue) == 0):
+		y.queue = y.queue[at+1:]
+		return true
+	case at < 0:
+		y.queue = append(y.queue, queued{group, now})
+	default:
+		y.queue[at].asked = now
+	}
+	return false
+}
+
+// queued is a group that was refused, and when it asked last.
+type queued struct {
+	group int32
+	asked int64
 }
 
 // giveBack returns what was taken and not used.

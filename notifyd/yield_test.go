@@ -33,7 +33,7 @@ func (r *road) run(seconds int, piled bool) (perSecond float64, late float64) {
 		r.now += second / parts
 		n := 0
 		if piled {
-			n = r.y.take(r.now, int(r.most/parts))
+			n = r.y.take(r.now, 1, int(r.most/parts))
 		}
 		window[i%len(window)] = float64(n)
 		r.drained = 0
@@ -130,7 +130,7 @@ func TestADrainIsReadInWholeBursts(t *testing.T) {
 	now := second
 	y, r := newYield(now), newRamp(now)
 	for name, take := range map[string]func() int{
-		"yield": func() int { return y.take(now, 500) },
+		"yield": func() int { return y.take(now, 1, 500) },
 		"ramp":  func() int { return r.take(now, 500) },
 	} {
 		reads, rows := 0, 0
@@ -146,14 +146,21 @@ func TestADrainIsReadInWholeBursts(t *testing.T) {
 	}
 }
 
-func TestADrainThatWantsLessThanABurstGetsIt(t *testing.T) {
+// A group that takes a delivery or two at a time, at every acknowledgement, leaves room for one with a large credit.
+func TestADrainThatWantsLittleDoesNotKeepOthersOut(t *testing.T) {
 	now := second
 	y := newYield(now)
-	for y.take(now, 500) > 0 { // what was saved up
+	little, much := 0, 0
+	for i := range 10_000 {
+		now += second / 1000
+		little += y.take(now, 1, 2)
+		if i%20 == 7 {
+			much += y.take(now, 2, 500)
+		}
+		y.published(now, 1000)
 	}
-	now += second / 1000
-	if n := y.take(now, 1); n != 1 {
-		t.Errorf("%d of 1 after a millisecond at a rate of %.0f", n, y.rate)
+	if little < 100 || much < 100 {
+		t.Errorf("%d deliveries of the one, %d of the other", little, much)
 	}
 }
 
@@ -164,7 +171,7 @@ func TestAYieldKeepsItsBounds(t *testing.T) {
 		y := newYield(now)
 		for range 300 {
 			now += rapid.Int64Range(0, second).Draw(t, "wait")
-			n := y.take(now, rapid.IntRange(0, 10_000).Draw(t, "most"))
+			n := y.take(now, rapid.Int32Range(1, 3).Draw(t, "group"), rapid.IntRange(0, 10_000).Draw(t, "most"))
 			if float64(n) > max(1, y.rate*rampBurst.Seconds())+1 {
 				t.Fatalf("%d at once at a rate of %f", n, y.rate)
 			}

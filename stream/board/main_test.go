@@ -102,14 +102,21 @@ type log struct {
 
 func newName() string { return fmt.Sprintf("t%08x", rand.Uint32()) }
 
-// newLog makes a topic, unless it is to have no partitions.
-func newLog(t testing.TB, topic string, partitions int32) *log {
+// newWriter knows nothing of any topic yet.
+func newWriter(t testing.TB) *kgo.Client {
 	t.Helper()
 	c, err := kgo.NewClient(kgo.SeedBrokers(brokers()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.UnknownTopicRetries(-1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
+	return c
+}
+
+// newLog makes a topic, unless it is to have no partitions.
+func newLog(t testing.TB, topic string, partitions int32) *log {
+	t.Helper()
+	c := newWriter(t)
 	l := &log{t: t, topic: topic, source: record.Source{Store: uuid.NewString(), Generation: 1}, client: c, parts: partitions}
 	if _, err := kadm.NewClient(c).CreateTopic(deadline(t), partitions, 1, nil, l.kafka()); err != nil {
 		t.Fatal(err)
