@@ -82,6 +82,7 @@ type owner struct {
 	readEnded   chan struct{} // closed: the reader has ended
 	settleEnded chan struct{} // closed: the settler has ended
 	lost        chan struct{} // closed: the lease is another's
+	losing      sync.Once     // closes lost
 
 	refusals int // settlements in a row of which the store refused the rows; the settler's
 
@@ -192,14 +193,8 @@ func (o *owner) turn(period time.Duration) time.Duration {
 }
 
 // lose ends the ownership of a shard whose lease is another's: an idle owner would not
-// notice by itself.
-func (o *owner) lose() {
-	select {
-	case <-o.lost:
-	default:
-		close(o.lost)
-	}
-}
+// notice by itself. Both loops of the keeper may find it out, at the same time.
+func (o *owner) lose() { o.losing.Do(func() { close(o.lost) }) }
 
 // release asks the owner to settle what it has and to stop.
 func (o *owner) release() { close(o.releasing) }
