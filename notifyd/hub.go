@@ -77,13 +77,9 @@ func (h *hub) run(ctx context.Context, settleAfter time.Duration, declared *regi
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			groups := h.all() // each was declared in a version that is not above the next one loaded
-			v := declared.load()
-			for _, g := range groups {
+			for _, g := range h.all() {
 				g.expire(settleAfter.Microseconds())
-				if v.GroupNames[g.id] == "" {
-					g.drop() // one may attach behind the drop of its group, by what its broker knew
-				}
+				g.follow(declared)
 			}
 		}
 	}

@@ -13,12 +13,13 @@ const maxWaiting = 1000
 // A pushGroup spreads a group's deliveries over its instances, round robin, as far as their
 // credit goes. No lock is held while a source is called.
 type pushGroup struct {
-	id      int32
-	clock   *clock
-	yield   *yield        // of all groups
-	dropped chan struct{} // closed: the group is not declared any more
+	id    int32
+	clock *clock
+	yield *yield // of all groups
 
 	mu        sync.Mutex
+	name      string        // by which it is declared; empty: it is not
+	dropped   chan struct{} // closed: nothing is declared by that name and id any more
 	instances []*instance
 	aloneAt   int64 // when the last instance left; 0: none has been here
 	turn      int
@@ -32,7 +33,7 @@ type pushGroup struct {
 }
 
 func newPushGroup(id int32, clock *clock, yield *yield) *pushGroup {
-	return &pushGroup{id: id, clock: clock, yield: yield, dropped: make(chan struct{}), flights: map[flightKey]*flight{}, ramp: newRamp(clock.now())}
+	return &pushGroup{id: id, clock: clock, yield: yield, flights: map[flightKey]*flight{}, ramp: newRamp(clock.now())}
 }
 
 // attach adds a stream.
@@ -395,14 +396,19 @@ func (g *pushGroup) setCredit(inst *instance, credit int) {
 	g.pump()
 }
 
-// drop ends the streams of a group that is not declared any more. It may be called again, but by one
-// goroutine only.
-func (g *pushGroup) drop() {
-	select {
-	case <-g.dropped:
-	default:
-		close(g.dropped)
+// follow ends the streams of a group that was dropped. A server that was promoted without the latest group gives its id
+// again, to the same name or to another: then the group begins anew. It returns the name in force, empty when there
+// is none, and what is closed when that is over. The registry is loaded under the lock, so that no older copy is followed after a newer one.
+func (g *pushGroup) follow(declared *registry) (name string, dropped <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if name = declared.load().GroupNames[g.id]; name != g.name {
+		if g.name != "" {
+			close(g.dropped)
+		}
+		g.name, g.dropped = name, make(chan struct{})
 	}
+	return name, g.dropped
 }
 
 // dropFrom forgets everything that came from a source which is over, and returns what was given to an

@@ -28,6 +28,7 @@ type consumer struct {
 	b       *Broker
 	stream  *subscribeStream
 	group   *pushGroup
+	dropped <-chan struct{} // closed: the group that it asked for is not declared any more
 	inst    *instance
 	refused chan [][]byte // tokens that another broker must settle
 }
@@ -84,7 +85,11 @@ func (b *Broker) attach(ctx context.Context, stream *subscribeStream, first *not
 		}
 	}
 	group := b.hub.group(g.ID)
-	return &consumer{b: b, stream: stream, group: group, refused: make(chan [][]byte, 16),
+	name, dropped := group.follow(b.declared)
+	if name != g.Name { // meanwhile
+		return nil, unknownGroup(g.Name)
+	}
+	return &consumer{b: b, stream: stream, group: group, dropped: dropped, refused: make(chan [][]byte, 16),
 		inst: group.attach(a.GetInstance(), stream.Peer().Addr, credit)}, nil
 }
 
@@ -129,7 +134,7 @@ func (c *consumer) send(ctx context.Context, ended chan error) error {
 			return err
 		case <-c.b.stopping:
 			return rpcError(newError(notifyv1.Reason_REASON_UNAVAILABLE, "the broker is stopping"))
-		case <-c.group.dropped:
+		case <-c.dropped:
 			return rpcError(newError(notifyv1.Reason_REASON_UNKNOWN_GROUP, "the group was dropped"))
 		case <-ctx.Done():
 			return ctx.Err()
