@@ -231,6 +231,12 @@ func (v *view) topicsOf(group int32) []string {
 	return out
 }
 
+// inForce reports whether the view, or nil, is the version in force at a server. One that was promoted without the latest
+// changes may have others under the same version.
+func (v *view) inForce(version, server int64) bool {
+	return v != nil && v.Version == version && v.Server == server
+}
+
 // A registry is the broker's copy of the version that it saw in force last.
 type registry struct {
 	current atomic.Pointer[view]

@@ -31,15 +31,15 @@ func newSide(c *core, st *store.Store, leader string, now time.Time) *side {
 // store declares. The error says why it does not.
 func (s *side) readRegistry(ctx context.Context) error { return s.refreshRegistry(ctx, false) }
 
-// refreshRegistry is readRegistry. anew reads it also when it has the version that is known: at a server
-// that was promoted that may be another change than the one that was lost.
+// refreshRegistry is readRegistry. anew reads it also when it has the version that is known at this server: it may have
+// been the primary before, and another between.
 func (s *side) refreshRegistry(ctx context.Context, anew bool) error {
-	version, err := s.st.RegistryVersion(ctx)
+	version, server, err := s.st.RegistryVersion(ctx)
 	if err == nil && s.leader != "" {
 		version, err = s.followMain(ctx, version)
 	}
 	known := s.registry.load()
-	if err != nil || known != nil && known.Version == version && !anew {
+	if err != nil || known.inForce(version, server) && !anew {
 		return err
 	}
 	r, err := s.st.Registry(ctx)

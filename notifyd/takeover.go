@@ -115,7 +115,7 @@ func (k *keeper) take(ctx, work context.Context, no int, retake int64) (_ *owner
 	if err != nil {
 		return nil, err
 	}
-	if k.registry.load().Version != t.Version || t.Moved {
+	if !k.registry.load().inForce(t.Version, t.Server) || t.Moved {
 		if err := k.refreshRegistry(ctx, t.Moved); err != nil {
 			return nil, err
 		}

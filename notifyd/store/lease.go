@@ -67,9 +67,10 @@ type Take struct {
 
 // Taken is a shard that is the asker's now.
 type Taken struct {
-	Epoch   int64
-	Version int64
-	Settled shard.Pos
+	Epoch int64
+	// Version of the registry in force, and the server_id of the server that says so.
+	Version, Server int64
+	Settled         shard.Pos
 	// Moved tells that the owner before had it at another server.
 	Moved bool
 }
@@ -154,7 +155,7 @@ func take(ctx context.Context, conn *sql.Conn, t Take) (Taken, error) {
 	if !lease.free(t) || t.Retake != 0 && epoch != t.Retake {
 		return Taken{}, ErrNotFree
 	}
-	out.Moved = lease.void()
+	out.Server, out.Moved = lease.server, lease.void()
 	out.Epoch = shard.NextEpoch(max(epoch, lease.epoch), t.Known, out.Moved)
 	connections, err := json.Marshal(t.Connections)
 	if err != nil {

@@ -13,7 +13,10 @@ import (
 
 // A Registry is one version of what is declared. It is never changed after it was read.
 type Registry struct {
-	Version       int64
+	Version int64
+	// Server is the server_id of the server that it was read from. Another that was promoted without the latest
+	// changes may give their version to others.
+	Server        int64
 	Topics        map[string]Topic
 	Groups        map[string]Group
 	GroupNames    map[int32]string
@@ -38,12 +41,15 @@ type Group struct {
 	CreatedAt int64
 }
 
-// RegistryVersion reads the number of the version in force.
-func (s *Store) RegistryVersion(ctx context.Context) (version int64, err error) {
-	if err := s.db.QueryRowContext(ctx, "SELECT MAX(registry_version) FROM epoch").Scan(&version); err != nil {
-		return 0, fmt.Errorf("registry version: %w", err)
+// selectVersion reads the version in force, and the server that says so.
+const selectVersion = "SELECT MAX(registry_version), @@server_id FROM epoch"
+
+// RegistryVersion reads the number of the version in force, and the server_id of the server that says so.
+func (s *Store) RegistryVersion(ctx context.Context) (version, server int64, err error) {
+	if err := s.db.QueryRowContext(ctx, selectVersion).Scan(&version, &server); err != nil {
+		return 0, 0, fmt.Errorf("registry version: %w", err)
 	}
-	return version, nil
+	return version, server, nil
 }
 
 // Registry reads the version in force.
@@ -55,7 +61,7 @@ func (s *Store) Registry(ctx context.Context) (*Registry, error) {
 	defer tx.Rollback()
 	r := &Registry{Topics: map[string]Topic{}, Groups: map[string]Group{}, GroupNames: map[int32]string{}, Endpoints: map[int32]Endpoint{}}
 	// The first read fixes the snapshot for all of them.
-	if err := tx.QueryRowContext(ctx, "SELECT MAX(registry_version) FROM epoch").Scan(&r.Version); err != nil {
+	if err := tx.QueryRowContext(ctx, selectVersion).Scan(&r.Version, &r.Server); err != nil {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
 	for _, read := range []func(context.Context, *sql.Tx) error{r.readTopics, r.readGroups, r.readSubscriptions, r.readEndpoints} {
