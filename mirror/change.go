@@ -1,7 +1,9 @@
 package mirror
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -26,6 +28,17 @@ type Change struct {
 	All bool `json:"all,omitempty"`
 	// DryRun only tells what would be skipped and repeated.
 	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// ParseChange reads the JSON of a Change. What it does not know is an error, so that a canald
+// never makes half of what a later one would.
+func ParseChange(body []byte) (c Change, err error) {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return Change{}, fmt.Errorf("change: %w", err)
+	}
+	return c, nil
 }
 
 // What is the kind of a Change.

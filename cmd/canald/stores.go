@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -87,11 +85,9 @@ func (s *stores) components() []daemon.Component {
 
 // change answers POST /change: a mirror.Change becomes a mirror.Outcome.
 func (s *stores) change(ctx context.Context, body []byte) (any, error) {
-	var c mirror.Change
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&c); err != nil {
-		return nil, fmt.Errorf("change: %w", err)
+	c, err := mirror.ParseChange(body)
+	if err != nil {
+		return nil, err
 	}
 	if c.Store == "" && len(s.names) == 1 {
 		c.Store = s.names[0]

@@ -175,6 +175,9 @@ func (a *app) change(ctx context.Context, c mirror.Change, config string) (out m
 	if err != nil {
 		return out, err
 	}
+	if code == http.StatusNotFound {
+		return out, fmt.Errorf("what answers at %s takes no changes: an older canald, or another program; run a canald of this version there, or name another with --ops", a.ops)
+	}
 	if code != http.StatusOK {
 		return out, errors.New(strings.TrimSpace(string(bytes.ToValidUTF8(answer, nil))))
 	}

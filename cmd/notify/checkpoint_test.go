@@ -116,3 +116,16 @@ func TestATopicGrowsOnlyAfterYes(t *testing.T) {
 		t.Errorf("asked %+v", *asked)
 	}
 }
+
+// What has no /change, as an older canald, is said to be one, in a line.
+func TestWhatTakesNoChangesIsSaidToBeOne(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	ops := strings.TrimPrefix(server.URL, "http://")
+	for _, command := range [][]string{{"grow", "orders", "--partitions", "16", "--dry-run"}, {"backfill", "--dry-run"}, {"resume", "--accept-gap"}, {"checkpoint", "reset", "--dry-run"}} {
+		r := notify(t, "", append([]string{"mirror", "--ops", ops}, command...)...)
+		if r.code != 1 || !strings.Contains(r.err, ops+" takes no changes") || !strings.Contains(r.err, "--ops") || strings.Count(r.err, "\n") != 1 {
+			t.Errorf("%v: %+v", command, r)
+		}
+	}
+}

@@ -66,6 +66,7 @@ func startMirror(ctx context.Context, p ports, dsn string, version string, logge
 				Run:        func(ctx context.Context) error { return runMirror(ctx, copier, logger) },
 				Components: []daemon.Component{{Name: "mirror", Ready: copier.Ready}},
 				Status:     func() any { return mirror.Report{Stores: []mirror.Status{copier.Status()}} },
+				Change:     func(ctx context.Context, body []byte) (any, error) { return changeMirror(ctx, copier, body) },
 			}, nil
 		}})
 	})
@@ -78,16 +79,31 @@ func startMirror(ctx context.Context, p ports, dsn string, version string, logge
 }
 
 // runMirror stays when the mirror has halted, as canald does: the broker goes on,
-// and the state is there to be seen.
+// the state is there to be seen, and a change of the checkpoint makes it go on.
 func runMirror(ctx context.Context, copier *mirror.Copier, logger *slog.Logger) error {
-	err := copier.Run(ctx)
-	var halt *mirror.Halt
-	if !errors.As(err, &halt) || errors.Is(err, mirror.ErrConfig) {
-		return err
+	for {
+		err := copier.Run(ctx)
+		var halt *mirror.Halt
+		if !errors.As(err, &halt) || errors.Is(err, mirror.ErrConfig) {
+			return err
+		}
+		logger.ErrorContext(ctx, "mirror halted", slog.String("reason", string(halt.Reason)), slog.Any("err", halt))
+		if !copier.AwaitChange(ctx) {
+			return nil
+		}
 	}
-	logger.ErrorContext(ctx, "mirror halted", slog.String("reason", string(halt.Reason)), slog.Any("err", halt))
-	<-ctx.Done()
-	return nil
+}
+
+// changeMirror answers POST /change, as canald does.
+func changeMirror(ctx context.Context, copier *mirror.Copier, body []byte) (any, error) {
+	c, err := mirror.ParseChange(body)
+	if err != nil {
+		return nil, err
+	}
+	if c.Store != "" && c.Store != storeName {
+		return nil, fmt.Errorf("store %q is not there: the only one is %s", c.Store, storeName)
+	}
+	return copier.Change(ctx, c)
 }
 
 // ownsAllShards asks a broker over its API whether it can take every publish.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"notifymirror/mirror"
 	notifyv1 "notifymirror/notifyd/api/notify/v1"
 	"notifymirror/notifyd/api/notify/v1/notifyv1connect"
 	"notifymirror/notifyd/client"
@@ -80,6 +82,7 @@ func TestDevStackLivesThroughCtrlCAndKill(t *testing.T) {
 
 	third := launch(t, dir, base, false)
 	third.await(t, "ready in ")
+	takesChanges(t, p)
 	publish(t, ctx, c, "three")
 	if got, want := mirroredBodies(t, ctx, p, 3), []string{"one", "two", "three"}; !slices.Equal(got, want) {
 		t.Errorf("the mirror has %q, want %q", got, want)
@@ -203,6 +206,25 @@ func get(t *testing.T, port int, path string) {
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		t.Errorf("%s on port %d: %s", path, port, resp.Status)
+	}
+}
+
+// takesChanges asks the mirror what a change would do.
+func takesChanges(t *testing.T, p ports) {
+	t.Helper()
+	body := `{"what":"grow","topic":"story","partitions":99,"dry_run":true}`
+	resp, err := http.Post("http://"+addr(p.mirrorOps)+"/change", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out mirror.Outcome
+	if resp.StatusCode != http.StatusOK || json.Unmarshal(answer, &out) != nil || out.Grows == nil || out.Grows.To != 99 || out.Applied {
+		t.Errorf("%s: %s %s", body, resp.Status, answer)
 	}
 }
 
