@@ -1,8 +1,11 @@
 package mirror
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -79,6 +82,9 @@ const (
 
 // conclude looks into the minutes that differ.
 func (v *verification) conclude() (out Verdict, err error) {
+	if err := v.compared(); err != nil {
+		return Verdict{}, err
+	}
 	out = Verdict{
 		Store: v.copier.name, StoreID: v.at.Store, Since: timeOf(v.since), Position: v.at.GTIDs, Minutes: len(v.minutes), Notes: v.notes,
 	}
@@ -118,6 +124,28 @@ func (v *verification) conclude() (out Verdict, err error) {
 		out.More = out.More || !looked[minute]
 	}
 	return out, nil
+}
+
+// compared returns an error when there was nothing to compare: that is not an equal mirror.
+func (v *verification) compared() error {
+	why := strings.Join(v.notes, "; ")
+	last := v.at.Last.CommittedAt
+	switch {
+	case v.until != 0 && v.since >= v.until:
+		if why == "" {
+			why = "there is none before " + timeOf(v.since).Format(time.RFC3339)
+		}
+		return fmt.Errorf("no minute is left before %s: %s; choose a later end", timeOf(v.until).Format(time.RFC3339), why)
+	case len(v.minutes)+len(v.wrong) > 0 || last > 0 && v.since <= minuteOf(time.UnixMicro(last)):
+		return nil
+	case last == 0:
+		return errors.New("the mirror has copied nothing yet")
+	}
+	if why != "" {
+		why = " (" + why + ")"
+	}
+	return fmt.Errorf("the last message of the mirror was committed at %s, before %s, from when on it was to be compared%s; begin earlier, or wait until it has copied more",
+		time.UnixMicro(last).UTC().Format(time.RFC3339), timeOf(v.since).Format(time.RFC3339), why)
 }
 
 // some takes as many minutes off the list as may be looked into at a time.

@@ -31,7 +31,8 @@ const (
 // Config.SpoolDir, 52 bytes for each message and each record, and changes nothing.
 //
 // What is not in the checkpoint yet does not count, nor do messages whose topic is not mirrored.
-// An error means that they could not be compared, and says what to do.
+// An error means that they could not be compared, or that there was nothing to compare: the mirror's
+// last message is older than the range, or what was to be compared is gone. It says what to do.
 func Verify(ctx context.Context, config Config, store string, deps Deps, over Range) (Verdict, error) {
 	config.ServerID = 0 // canald has that one
 	c, err := New(config, store, deps)

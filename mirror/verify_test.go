@@ -43,15 +43,19 @@ func (b *bench) scripted(over Range) Verdict {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
 	defer cancel()
-	v, err := b.copier(func(c *Copier) {
-		c.startBefore = func(context.Context, time.Time) (canal.Position, error) {
-			return canal.Position{Flavor: canal.MariaDB}, nil
-		}
-	}).verify(ctx, over)
+	v, err := b.tryScripted(ctx, over)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	return v
+}
+
+func (b *bench) tryScripted(ctx context.Context, over Range) (Verdict, error) {
+	return b.copier(func(c *Copier) {
+		c.startBefore = func(context.Context, time.Time) (canal.Position, error) {
+			return canal.Position{Flavor: canal.MariaDB}, nil
+		}
+	}).verify(ctx, over)
 }
 
 // says compares what a verdict names with lines of what and id.
@@ -194,7 +198,7 @@ func TestTheRangeIsOfWholeMinutes(t *testing.T) {
 		want         uint64
 	}{
 		{0, 0, 10}, {time.Minute, 0, 8}, {time.Minute + time.Second, 0, 8}, {2 * time.Minute, 3 * time.Minute, 2},
-		{2 * time.Minute, 2*time.Minute + time.Second, 2}, {time.Hour, 0, 0},
+		{2 * time.Minute, 2*time.Minute + time.Second, 2}, {4 * time.Minute, 0, 2},
 	} {
 		over := Range{Since: begin.Add(c.since)}
 		if c.until > 0 {
@@ -202,6 +206,37 @@ func TestTheRangeIsOfWholeMinutes(t *testing.T) {
 		}
 		if v := b.scripted(over); !v.Equal() || v.Messages != c.want || v.Records != c.want {
 			t.Errorf("from %s to %s: %+v, want %d", c.since, c.until, v, c.want)
+		}
+	}
+}
+
+// Where nothing was compared there is no verdict, and it is said why.
+func TestWhatComparesNothingIsNotEqual(t *testing.T) {
+	b := newBench(t)
+	begin := b.script.start.Truncate(time.Minute)
+	if _, err := b.tryScripted(t.Context(), everything()); err == nil {
+		t.Error("a mirror that does not exist is equal")
+	}
+	for i := range 4 {
+		b.script.addAt(begin.Add(time.Duration(i)*30*time.Second), scriptMessage{topic: "trades", key: fmt.Sprint(i)})
+	}
+	b.copied()
+	for _, c := range []struct {
+		since, until time.Duration
+		says         string
+	}{
+		{2 * time.Minute, 0, "the last message of the mirror was committed at"},
+		{200000 * time.Hour, 0, "the last message of the mirror was committed at"},
+		{2 * time.Minute, 3 * time.Minute, "the last message of the mirror was committed at"},
+		{time.Minute, time.Minute, "no minute is left before"},
+		{time.Hour, time.Minute, "no minute is left before"},
+	} {
+		over := Range{Since: begin.Add(c.since)}
+		if c.until > 0 {
+			over.Until = begin.Add(c.until)
+		}
+		if v, err := b.tryScripted(t.Context(), over); err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("from %s to %s: %+v, %v, want %q", c.since, c.until, v, err, c.says)
 		}
 	}
 }
@@ -261,9 +296,11 @@ func TestWhatIsGoneIsNotCompared(t *testing.T) {
 	b.purge()
 	b.insert(0, 10, "trades", short)
 	b.copiedReal()
-	v := b.verified(everything())
-	if !v.Equal() || v.Messages != 0 || len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "binlog that the server still has begins") {
-		t.Errorf("%.2000s", fmt.Sprintf("%+v", v))
+	for until, says := range map[time.Time]string{{}: "begin earlier", time.Unix(3600, 0): "choose a later end"} {
+		v, err := Verify(t.Context(), b.config, b.store, b.deps(), Range{Since: time.Unix(0, 0), Until: until})
+		if err == nil || !strings.Contains(err.Error(), "binlog that the server still has begins") || !strings.Contains(err.Error(), says) {
+			t.Errorf("until %s: %.2000s, %v", until, fmt.Sprintf("%+v", v), err)
+		}
 	}
 }
 

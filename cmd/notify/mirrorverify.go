@@ -35,7 +35,8 @@ It writes 104 bytes for each message into spool_dir, and frees them at its end. 
 mirror has not copied yet is not compared, nor what binlog or Kafka hold no more: the
 output says so. After a gap that was accepted, the messages in it are missing.
 
-Exit code: 0 equal, 1 not equal, another one when it could not compare.`,
+Exit code: 0 equal, 1 not equal, another one when it could not compare, or had nothing to
+compare in that time.`,
 		Example: `  notify mirror verify --config canald.yaml
   notify mirror verify --config canald.yaml --since 24h -o json
   notify mirror verify --config canald.yaml --since 2026-11-29T14:00:00Z --until 2026-11-29T15:00:00Z`,
