@@ -29,16 +29,16 @@ func TestFirstRunWorksAndIsFoundAgain(t *testing.T) {
 	d := newDev(t, t.TempDir(), "--demo")
 	d.start()
 	t.Log(d.line("ready in"))
-	publish, listen, tail := d.pasted(0), d.pasted(1), d.pasted(2)
+	listen, publish, tail := d.pasted(0), d.pasted(1), d.pasted(2)
 
-	id := d.shell(publish)
+	id := ""
+	heard := d.listen(listen+" --count 1 -o jsonl", func() { id = d.shell(publish) })
+	if !strings.Contains(heard, strings.TrimSpace(id)) || !strings.Contains(heard, `"body":"first message"`) {
+		t.Errorf("%s published %s%s shows %s", publish, id, listen, heard)
+	}
 	tailOne := tail + " --count 1 -o jsonl"
 	if record := d.shell(tailOne); !strings.Contains(record, strings.TrimSpace(id)) || !strings.Contains(record, `"body":"first message"`) {
 		t.Errorf("%s published %s%s shows %s", publish, id, tailOne, record)
-	}
-	heard := d.listen(listen+" --count 1 -o jsonl", func() { d.shell(publish) })
-	if !strings.Contains(heard, `"body":"first message"`) {
-		t.Errorf("%s shows %s", listen, heard)
 	}
 	d.demoRuns()
 	kept := d.shell(publish) // for the group that listened; nobody listens now
@@ -75,14 +75,14 @@ func TestSecondInstanceIsToldWhatToDo(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(other, "database")); err == nil {
 		t.Error("a database was made although the port was taken")
 	}
-	d.shell(d.pasted(0)) // the first one does not mind
+	d.shell(d.pasted(1)) // the first one does not mind
 }
 
 // kill -9 leaves nothing that keeps the next one from starting at once, and no message is lost.
 func TestKilledInstanceBlocksNothing(t *testing.T) {
 	d := newDev(t, t.TempDir())
 	d.start()
-	id := d.shell(d.pasted(0))
+	id := d.shell(d.pasted(1))
 	for range 2 {
 		d.program.Kill()
 		d.program.Forget()
@@ -101,7 +101,7 @@ func TestEphemeralInstanceLeavesNothing(t *testing.T) {
 	t.Setenv("TMPDIR", temp)
 	d := newDev(t, temp, "--ephemeral")
 	d.start()
-	d.shell(d.pasted(0))
+	d.shell(d.pasted(1))
 	d.program.Interrupt()
 	d.nothingRuns()
 	left, err := os.ReadDir(temp)
@@ -160,9 +160,15 @@ func (d *dev) line(text string) string {
 // pasted is one of the commands that the banner prints, as it stands there.
 func (d *dev) pasted(n int) string {
 	d.t.Helper()
-	_, commands, found := strings.Cut(d.program.Log(), "try, in another terminal\n")
-	if lines := strings.Split(commands, "\n"); found && len(lines) > n {
-		return strings.TrimSpace(lines[n])
+	_, text, _ := strings.Cut(d.program.Log(), "try, in another terminal\n")
+	for line := range strings.Lines(text) {
+		command, is := strings.CutPrefix(line, strings.Repeat(" ", 13))
+		if is && n == 0 {
+			return strings.TrimSpace(command)
+		}
+		if is {
+			n--
+		}
 	}
 	d.t.Fatalf("no command %d in\n%s", n, d.program.Log())
 	return ""

@@ -37,8 +37,9 @@ func (a *app) listenCommand() *cobra.Command {
 
 With topics, a group of your own is used: listen-USER-HOST. It is subscribed to the
 topics at the first use, and stays so: what is published while you do not listen is
-kept for it, and what you listened to another time comes too. --filter takes part of
-them. With --group an existing group is joined, and shares its messages.`,
+kept for it, and what you listened to another time comes too. What was published before
+the first use does not come: see notify mirror tail. --filter takes part of them.
+With --group an existing group is joined, and shares its messages.`,
 		Example: `  notify listen hello
   notify listen hello --filter 'key.startsWith("eu-")'
   notify listen --group billing --count 1 -o jsonl`,
@@ -101,6 +102,7 @@ func (a *app) ownGroup(ctx context.Context, c *client.Client, topics []string, f
 	group := groupName("listen-" + name + "-" + host)
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
+	var fresh []string
 	for _, topic := range topics {
 		err := c.Admin(ctx, func(admin notifyv1connect.AdminClient) error {
 			_, err := admin.AddSubscription(ctx, connect.NewRequest(&notifyv1.AddSubscriptionRequest{
@@ -109,7 +111,10 @@ func (a *app) ownGroup(ctx context.Context, c *client.Client, topics []string, f
 		})
 		var e *client.Error
 		switch {
-		case err == nil, errors.As(err, &e) && e.Reason == client.ReasonAlreadyExists:
+		case err == nil:
+			fresh = append(fresh, topic)
+			continue
+		case errors.As(err, &e) && e.Reason == client.ReasonAlreadyExists:
 			continue
 		case e == nil || e.Reason != client.ReasonDefinedOtherwise:
 			return "", err
@@ -123,6 +128,9 @@ func (a *app) ownGroup(ctx context.Context, c *client.Client, topics []string, f
 		}
 	}
 	a.say("listening to %s as group %s, which stays subscribed when you stop", strings.Join(topics, ", "), group)
+	if len(fresh) > 0 {
+		a.say("newly subscribed to %s: messages from now on; older ones: notify mirror tail %s --from oldest", strings.Join(fresh, ", "), fresh[0])
+	}
 	return group, nil
 }
 

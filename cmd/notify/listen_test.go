@@ -60,6 +60,12 @@ func TestListenToTopicsUsesAnOwnGroupAndSaysSo(t *testing.T) {
 	if !strings.Contains(r.err, "as group "+b.subs[0].GetGroup()) {
 		t.Errorf("stderr %q", r.err)
 	}
+	if !strings.Contains(r.err, "newly subscribed to t, u: messages from now on; older ones: notify mirror tail t --from oldest\n") {
+		t.Errorf("stderr %q", r.err)
+	}
+	if r := b.notify(t, "", "listen", "t", "--count", "1"); r.code != 0 || strings.Contains(r.err, "from now on") {
+		t.Errorf("the second time: %+v", r)
+	}
 	if r := b.notify(t, "", "listen", "t", "--count", "1", "-q"); r.code != 0 || r.err != "" {
 		t.Errorf("the second time, quietly: %+v", r)
 	}

@@ -50,25 +50,28 @@ func (b banner) text() string {
 		line("board      %s  the trades, live, in a browser", b.ports.boardURL())
 	}
 	s.WriteString("\n")
+	listen, others := b.commands()
 	line("try, in another terminal")
-	for _, c := range b.commands() {
+	line("           %s", listen)
+	line("then, in a third one")
+	for _, c := range others {
 		line("           %s", c)
 	}
 	fmt.Fprintf(&s, "\nready in %.1f s. Press Ctrl-C to stop.\n", b.took.Seconds())
 	return s.String()
 }
 
-// commands are three to paste into another terminal.
-func (b banner) commands() []string {
+// commands are to be pasted into other terminals: one that goes on, and then the others. A new
+// group gets what is published from then on, so that listening comes first.
+func (b banner) commands() (listen string, others []string) {
 	broker, kafka := "", ""
 	if b.ports.api != 7700 {
 		broker = " --server " + addr(b.ports.api)
 		kafka = " --kafka " + addr(b.ports.kafka)
 	}
 	program := b.cfg.Program
-	return []string{
+	return program + " listen hello" + broker, []string{
 		program + " publish hello 'first message'" + broker,
-		program + " listen hello" + broker,
 		program + " mirror tail hello --from oldest" + kafka,
 	}
 }

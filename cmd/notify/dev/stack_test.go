@@ -38,6 +38,9 @@ func TestDevStackLivesThroughCtrlCAndKill(t *testing.T) {
 			t.Errorf("the banner lacks %q:\n%s", want, banner)
 		}
 	}
+	if strings.Index(banner, "listen hello") > strings.Index(banner, "publish hello") {
+		t.Errorf("the banner publishes before anybody listens:\n%s", banner)
+	}
 	c, err := client.New(client.Config{Addrs: []string{addr(p.api)}})
 	if err != nil {
 		t.Fatal(err)
