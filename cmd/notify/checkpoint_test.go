@@ -100,6 +100,9 @@ func TestATopicGrowsOnlyAfterYes(t *testing.T) {
 	if r := notify(t, "", append(args, "--yes")...); r.code != 2 || !strings.Contains(r.err, "partitions") {
 		t.Errorf("without a number: %+v", r)
 	}
+	if r := notify(t, "", "mirror", "grow", "--help"); !strings.Contains(r.out, "only say what would change\n") || strings.Contains(r.out, "skipped or repeated") {
+		t.Errorf("%+v", r)
+	}
 	args = append(args, "--partitions", "16")
 	if r := notify(t, "", args...); r.code != 2 || !strings.Contains(r.err, "--dry-run") {
 		t.Errorf("without --yes: %+v", r)

@@ -30,6 +30,7 @@ feed the same topic are grown one by one. It cannot be undone.`,
 			return err
 		}),
 	})
+	cmd.Flags().Lookup("dry-run").Usage = "only say what would change"
 	cmd.Flags().Int32Var(&partitions, "partitions", 0, "how many it is to have")
 	cobra.CheckErr(cmd.MarkFlagRequired("partitions"))
 	return cmd
