@@ -67,12 +67,17 @@ func (p *Progress) String() string {
 // writer's checkpoint, and that of s, are brought up to date.
 func (c *Copier) backfill(ctx context.Context, s *start, w *writer) (*spool, error) {
 	b := &s.at.Backfill
-	removeSpools(c.config.SpoolDir, s.at.Store, b.Spool)
+	id, err := s.kafka.clusterID()
+	if err != nil {
+		return nil, err
+	}
+	owner := spoolOwner(s.at.Store, c.config.Cluster, id)
+	removeSpools(c.config.SpoolDir, owner, b.Spool)
 	if !b.pending() {
 		return nil, nil
 	}
 	if b.Spool != "" {
-		sp, err := openSpool(spoolPath(c.config.SpoolDir, s.at.Store, b.Spool), len(b.Until))
+		sp, err := openSpool(spoolPath(c.config.SpoolDir, owner, b.Spool), len(b.Until))
 		if err == nil {
 			c.log.Info("backfill goes on", "copied", b.Copied, "messages", b.Messages)
 			return sp, nil
@@ -81,7 +86,7 @@ func (c *Copier) backfill(ctx context.Context, s *start, w *writer) (*spool, err
 			c.log.Warn("spool of the backfill not usable, taking another snapshot", "err", err)
 		}
 	}
-	sp, err := c.readTables(ctx, s, w)
+	sp, err := c.readTables(ctx, s, w, owner)
 	if err != nil {
 		return nil, err
 	}
@@ -93,9 +98,9 @@ func (c *Copier) backfill(ctx context.Context, s *start, w *writer) (*spool, err
 	return sp, nil
 }
 
-// readTables takes a snapshot of what is to be copied and puts it into a spool. The first
+// readTables takes a snapshot of what is to be copied and puts it into a spool of the owner. The first
 // snapshot of a backfill is taken under lock, and gives it its position and end.
-func (c *Copier) readTables(ctx context.Context, s *start, w *writer) (_ *spool, err error) {
+func (c *Copier) readTables(ctx context.Context, s *start, w *writer, owner string) (_ *spool, err error) {
 	b := s.at.Backfill
 	view, err := c.openView(ctx, s.info, b.Wanted)
 	if err != nil {
@@ -111,7 +116,8 @@ func (c *Copier) readTables(ctx context.Context, s *start, w *writer) (_ *spool,
 		}
 		b.Wanted = false
 	}
-	name, sp, err := c.fillSpool(ctx, view, next, b.Until, w)
+	name := newSpoolName()
+	sp, err := c.fillSpool(ctx, spoolPath(c.config.SpoolDir, owner, name), view, next, b.Until, w)
 	if err != nil {
 		return nil, err
 	}
@@ -144,11 +150,10 @@ const spoolSteps = 1000
 // fillSpool reads each shard from the checkpoint's pos up to until. Now and then the old
 // checkpoint is written again: whoever is active no more learns it, and Kafka's connections
 // stay open.
-func (c *Copier) fillSpool(ctx context.Context, view snapshot, at checkpoint, until []int64, w *writer) (name string, sp *spool, err error) {
-	name = newSpoolName()
-	to, err := createSpool(spoolPath(c.config.SpoolDir, at.Store, name), int64(c.config.SpoolBytes))
+func (c *Copier) fillSpool(ctx context.Context, path string, view snapshot, at checkpoint, until []int64, w *writer) (*spool, error) {
+	to, err := createSpool(path, int64(c.config.SpoolBytes))
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	defer to.discard()
 	for shard := range until {
@@ -163,13 +168,12 @@ func (c *Copier) fillSpool(ctx context.Context, view snapshot, at checkpoint, un
 				}
 			}
 			if err != nil {
-				return "", nil, err
+				return nil, err
 			}
 		}
 		to.endShard()
 	}
-	sp, err = to.finish()
-	return name, sp, err
+	return to.finish()
 }
 
 // backfill copies what is in the spool and not in Kafka yet. Behind it the binlog is read as

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -242,6 +243,10 @@ func TestKilledInABackfillAnotherMachineGoesOn(t *testing.T) {
 func TestBackfillCountsWhatIsNotMirrored(t *testing.T) {
 	b := newBench(t)
 	b.config.SpoolDir = t.TempDir()
+	others := spoolPath(b.config.SpoolDir, spoolOwner(b.storeID, "other", "elsewhere"), "kept")
+	if err := os.WriteFile(others, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	b.registry = prometheus.NewPedanticRegistry()
 	for i := range 20 {
 		b.script.add(scriptMessage{shard: i % scriptShards, topic: "trades", unmirrored: i%2 == 0, body: []byte("body")})
@@ -279,6 +284,9 @@ func TestBackfillCountsWhatIsNotMirrored(t *testing.T) {
 	}
 	if err := stop(); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := os.Stat(others); err != nil {
+		t.Errorf("another mirror's spool: %v", err)
 	}
 }
 

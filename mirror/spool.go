@@ -3,7 +3,9 @@ package mirror
 import (
 	"bufio"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -41,17 +43,24 @@ const (
 // newSpoolName is a name that nobody guesses: what is found under it was put there by a canald.
 func newSpoolName() string { return strings.ToLower(rand.Text()) }
 
-func spoolPath(dir, store, name string) string {
+// spoolOwner is whose spools those of one mirror are: a store may be mirrored into several Kafka
+// clusters, or twice into one under other names, by canalds that share a directory.
+func spoolOwner(store, cluster, kafkaID string) string {
+	sum := sha256.Sum256([]byte(cluster + "\x00" + kafkaID))
+	return store + "." + hex.EncodeToString(sum[:4])
+}
+
+func spoolPath(dir, owner, name string) string {
 	if dir == "" {
 		dir = os.TempDir()
 	}
-	return filepath.Join(dir, "notify-backfill."+store+"."+name)
+	return filepath.Join(dir, "notify-backfill."+owner+"."+name)
 }
 
-// removeSpools removes what backfills of a store have left behind, but for one.
-func removeSpools(dir, store, keep string) {
-	kept := spoolPath(dir, store, keep)
-	old, _ := filepath.Glob(spoolPath(dir, store, "*")) // the pattern is good
+// removeSpools removes what backfills of an owner have left behind, but for one.
+func removeSpools(dir, owner, keep string) {
+	kept := spoolPath(dir, owner, keep)
+	old, _ := filepath.Glob(spoolPath(dir, owner, "*")) // the pattern is good
 	for _, path := range old {
 		if path != kept {
 			_ = os.Remove(path) // it is only in the way

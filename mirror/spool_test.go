@@ -138,3 +138,22 @@ func TestSpoolIsBoundedAndLeavesNothingBehind(t *testing.T) {
 		t.Fatalf("left %v, %v", left, err)
 	}
 }
+
+// A store is mirrored into two Kafka clusters by canalds that share a directory, or into one under
+// two names: neither touches the other's spool.
+func TestSpoolsOfAnotherMirrorAreLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	owners := []string{spoolOwner("s", "notify", "kafka-1"), spoolOwner("s", "notify", "kafka-2"), spoolOwner("s", "other", "kafka-1")}
+	for _, owner := range owners {
+		if err := os.WriteFile(spoolPath(dir, owner, "old"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, owner := range owners {
+		removeSpools(dir, owner, "")
+		left, err := filepath.Glob(filepath.Join(dir, "*"))
+		if err != nil || len(left) != len(owners)-1-i {
+			t.Errorf("%s leaves %v, %v", owner, left, err)
+		}
+	}
+}
