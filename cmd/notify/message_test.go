@@ -20,7 +20,7 @@ func TestAMessagesLifeJoinsTheStoresToTheMirror(t *testing.T) {
 	r.out = regexp.MustCompile(`; partition 0: [^;\n]*|; nothing in 1 of 2 partitions`).ReplaceAllString(r.out, "") // it ends when the record is found
 	r.want(t, 0, "id\t"+id+"\ntopic\tt\nkey\tk1\nborn\t1970-01-01T00:00:01.000Z\n"+
 		"stored\tstore a, shard 3, pos 77; owner one\ngroup mail\tacknowledged\ngroup risk\twaits: attempt 4 of 16 at 1970-01-01T00:00:09Z, after: nack: db down\n"+
-		"mirror\tnotify.t, partition 1, offset 0; committed 1970-01-01T00:00:01.000Z, seq 2 of 5f1c9e1e-0000-4000-8000-000000000001/1\n"+
+		"mirror\tnotify.t, partition 1, offset 0; committed 1970-01-01T00:00:01Z, seq 2 of 5f1c9e1e-0000-4000-8000-000000000001/1\n"+
 		"searched\tnotify.t from 1970-01-01T00:00:00.000Z to 1970-01-02T00:00:01.000Z; partition 1: offsets 0 to 0\n"+
 		"why\twaits for 1 of 2 groups: risk\n")
 	r = b.notify(t, "", "message", "show", id, "--kafka", kafka, "-o", "jsonl")
@@ -33,6 +33,17 @@ func TestAMessagesLifeJoinsTheStoresToTheMirror(t *testing.T) {
 	r = b.notify(t, "", "message", "show", id, "--kafka", "127.0.0.1:1")
 	if r.code != 0 || !strings.Contains(r.out, "not searched: Kafka at 127.0.0.1:1 cannot be reached; --kafka or NOTIFY_KAFKA names another\nwhy\twaits") {
 		t.Errorf("without Kafka: %+v", r)
+	}
+}
+
+// Of MariaDB a commit is known to the second, of MySQL to the microsecond.
+func TestACommitTimeIsShownAsFarAsItIsKnown(t *testing.T) {
+	for at, want := range map[time.Time]string{
+		time.UnixMilli(1000): "1970-01-01T00:00:01Z", time.UnixMilli(1862): "1970-01-01T00:00:01.862Z",
+	} {
+		if got := commitClock(at); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
 	}
 }
 

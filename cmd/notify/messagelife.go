@@ -216,7 +216,7 @@ func (m mirrorLife) pairs() []string {
 	}
 	var pairs []string
 	if r := m.Record; r != nil {
-		pairs = append(pairs, "mirror", fmt.Sprintf("%s, partition %d, offset %d; committed %s, seq %d of %s", r.Topic, r.Partition, r.Offset, clock(r.CommittedAt), r.Seq, r.Source))
+		pairs = append(pairs, "mirror", fmt.Sprintf("%s, partition %d, offset %d; committed %s, seq %d of %s", r.Topic, r.Partition, r.Offset, commitClock(r.CommittedAt), r.Seq, r.Source))
 	} else {
 		pairs = append(pairs, "mirror", "no record in what was searched")
 	}
@@ -224,6 +224,15 @@ func (m mirrorLife) pairs() []string {
 		pairs = append(pairs, "searched", s.String())
 	}
 	return pairs
+}
+
+// commitClock shows a commit time as exactly as it is known: MariaDB's binlog has whole seconds,
+// so that a fraction of .000 would lie before the birth of the same second.
+func commitClock(t time.Time) string {
+	if t.Nanosecond() == 0 {
+		return t.UTC().Format(time.RFC3339)
+	}
+	return clock(t)
 }
 
 // clockOf shows a time that may be missing.
