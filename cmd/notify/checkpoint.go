@@ -129,7 +129,9 @@ func (a *app) mirrorResume() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "resume --accept-gap[=ID]", Short: "Go on behind a gap, after a look at what is lost", Args: cobra.NoArgs,
 		Long: "Without an id it says what is lost or at risk and skipped, and the id of the gap. With that id the\n" +
-			"mirror goes on behind the gap, in a new generation.",
+			"mirror goes on behind the gap, in a new generation.\n\n" +
+			"Where no canald answers and --config is given, it first copies into Kafka up to the gap, as a canald\n" +
+			"does: the gap is where it halts. Without an id too.",
 		RunE: a.action(func(cmd *cobra.Command, _ []string) error {
 			if gap == "" {
 				return usageError(errors.New("--accept-gap is missing: it goes on without the repair that notify mirror status names; after the repair restart canald instead"))
@@ -147,7 +149,7 @@ func (a *app) mirrorResume() *cobra.Command {
 				if config != "" {
 					command += " --config " + config
 				}
-				a.say("nothing was changed; to accept this gap: %s\nto copy what the store still holds of it, and go on from there: notify mirror backfill --dry-run", command)
+				a.say("nothing was skipped; to accept this gap: %s\nto copy what the store still holds of it, and go on from there: notify mirror backfill --dry-run", command)
 			}
 			return err
 		}),

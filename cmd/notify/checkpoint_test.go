@@ -53,6 +53,12 @@ func TestAGapIsShownBeforeItIsAccepted(t *testing.T) {
 		!strings.Contains(r.out, "done\tfalse\n") || !strings.Contains(r.err, "notify mirror resume --accept-gap=gap-1 --store a") {
 		t.Errorf("without an id: %+v", r)
 	}
+	if !strings.Contains(r.err, "nothing was skipped;") || strings.Contains(r.err, "nothing was changed") {
+		t.Errorf("without an id: %+v", r)
+	}
+	if r = notify(t, "", "mirror", "resume", "--help"); !strings.Contains(r.out, "copies into Kafka up to the gap") {
+		t.Errorf("%+v", r)
+	}
 	if r = notify(t, "", "mirror", "resume", "--accept-gap=gap-2", "--ops", ops); r.code != 1 || !strings.Contains(r.err, "the gap's id is gap-1") {
 		t.Errorf("with another id: %+v", r)
 	}

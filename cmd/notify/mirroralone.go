@@ -28,11 +28,18 @@ func (a *app) changeAlone(ctx context.Context, change mirror.Change, config stri
 	if err != nil {
 		return mirror.Outcome{}, err
 	}
-	a.say("no canald answers at %s: joining those of store %s", a.ops, store)
+	upTo := ""
+	if change.What == mirror.AcceptGap {
+		upTo = ", and copying into Kafka up to the gap"
+	}
+	a.say("no canald answers at %s: joining those of store %s%s", a.ops, store, upTo)
 	c.ID = "notify-command" // for whoever looks at the group meanwhile
 	out, err := mirror.ChangeAlone(ctx, c, store, quietDeps(), change)
 	if err != nil {
 		return out, err
+	}
+	if upTo != "" {
+		a.say("copied up to the gap")
 	}
 	body, err := json.Marshal(out)
 	if err != nil {

@@ -54,8 +54,9 @@ goes on where it was killed or interrupted, to the end that it found when it beg
 messages that were under way then are pushed again. When the end is reached the Kafka
 group is deleted. NAME is "TOPIC FROM TO" unless --name gives another one.
 
-Exit code 0 when every message is acknowledged or passed over by the filter, 1 when
-some were not, 3 when it was interrupted.`,
+Exit code 0 when every message of this run is acknowledged or passed over by the
+filter, 1 when some of them were not, 3 when it was interrupted. What a run before it
+named is not in it.`,
 		Example: `  notify replay orders --group billing --from 2026-11-29T14:00:00Z --to 2026-11-29T15:00:00Z
   notify replay orders --group search --from oldest --rate 5000`,
 		Args: cobra.ExactArgs(1),

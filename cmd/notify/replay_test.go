@@ -108,6 +108,9 @@ func TestReplayKeepsToItsRate(t *testing.T) {
 }
 
 func TestReplayTellsWhatIsWrong(t *testing.T) {
+	if r := notify(t, "", "replay", "--help"); !strings.Contains(r.out, "Exit code 0 when every message of this run") {
+		t.Errorf("%+v", r)
+	}
 	kafka, f := mirrored(t, 1), startBroker(t)
 	for _, c := range []struct {
 		code int
