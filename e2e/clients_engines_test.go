@@ -41,10 +41,7 @@ type (
 func TestOtherClientsReadTheSameMirror(t *testing.T) {
 	const half = 150
 	s := stage.New(t)
-	broker := s.Notifyd("a").Start()
-	s.AwaitShards(time.Minute, broker)
-	canald := s.Canald("mirror").Start()
-	c := s.Client(broker)
+	_, canald, c := s.Running()
 	s.Topic(c, "orders")
 	reader := s.Mirror("orders")
 	publishMany(t, c, 0, half)

@@ -26,10 +26,7 @@ const flightsLimit = 4 * time.Minute
 func TestRealRecordsSurviveKillsOfBrokerAndMirror(t *testing.T) {
 	records := flights(t)
 	s := stage.New(t)
-	broker := s.Notifyd("a").Start()
-	s.AwaitShards(time.Minute, broker)
-	canald := s.Canald("mirror").Start()
-	c := s.Client(broker)
+	broker, canald, c := s.Running()
 	s.Topic(c, "flights")
 	groups := []*stage.Group{s.Listen(c, "boards", "flights"), s.Listen(c, "statistics", "flights")}
 

@@ -16,10 +16,7 @@ import (
 // added to it.
 func TestAnOperatorComparesTheMirrorWithTheBinlog(t *testing.T) {
 	s := stage.New(t)
-	broker := s.Notifyd("a").Start()
-	s.AwaitShards(time.Minute, broker)
-	canald := s.Canald("mirror").Start()
-	c := s.Client(broker)
+	_, canald, c := s.Running()
 	s.Topic(c, "trades")
 	load := s.Load(c, "trades", 2)
 	load.AwaitMore(500, time.Minute)
@@ -86,10 +83,7 @@ func TestAnOperatorComparesTheMirrorWithTheBinlog(t *testing.T) {
 // they do not, and name it.
 func TestACheckpointIsChangedWhereNoCanaldRuns(t *testing.T) {
 	s := stage.New(t)
-	broker := s.Notifyd("a").Start()
-	s.AwaitShards(time.Minute, broker)
-	canald := s.Canald("mirror").Start()
-	c := s.Client(broker)
+	_, canald, c := s.Running()
 	s.Topic(c, "trades")
 	load := s.Load(c, "trades", 2)
 	s.Mirror("trades").Await(100, time.Minute)

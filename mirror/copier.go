@@ -344,12 +344,5 @@ type backoff struct{ last time.Duration }
 // wait is false when ctx ended first.
 func (b *backoff) wait(ctx context.Context) bool {
 	b.last = min(5*time.Second, max(100*time.Millisecond, 2*b.last))
-	t := time.NewTimer(b.last/2 + rand.N(b.last/2))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return pause(ctx, b.last/2+rand.N(b.last/2))
 }

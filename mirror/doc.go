@@ -72,6 +72,7 @@
 //	batch.go       when a Kafka transaction is large enough (pure)
 //	writer.go      chunks -> Kafka transactions
 //	produce.go     one Kafka transaction at a time
+//	deliver.go     its batches to the partitions' leaders
 //	checkpoint.go  the checkpoint's records            (pure, layout on top)
 //	topics.go      mirror topics: partitions, ids, limits; the checkpoint topic
 //	obstacle.go    what Kafka refuses until somebody mends it

@@ -12,8 +12,8 @@
 //	gate      gate.go                 few small batches commit at once, so that they grow
 //	insert    insert.go               one fenced transaction; COMMIT is the promise
 //	exchange  exchange.go             the registry and its filters name the groups that get it
-//	push      push.go, subscribe.go,  one instance of each group, as far as its credit goes;
-//	          flight.go               each attempt is a flight
+//	push      push.go, attach.go,     one instance of each group, as far as its credit goes;
+//	          subscribe.go, flight.go each attempt is a flight
 //	broadcast broadcast.go            or a copy to each of them, of which nothing is kept
 //	webhook   webhook.go              the same over HTTP: an endpoint is an instance of its group
 //	extend    extend.go               a consumer may ask for more time

@@ -211,14 +211,7 @@ func replayed(in []*notifyv1.Message) (messages []*message.Message, size int64, 
 
 // replayTo finds the group, which must subscribe to the messages' topics.
 func (b *Broker) replayTo(ctx context.Context, group string, messages []*message.Message) (int32, error) {
-	g, err := b.declared.load().replayTo(group, messages)
-	if err != nil { // by what this broker knows: it may be news from another
-		if err := b.main.readRegistry(ctx); err != nil {
-			return 0, err
-		}
-		g, err = b.declared.load().replayTo(group, messages)
-	}
-	return g, err
+	return knownOrRead(ctx, b, func(v *view) (int32, error) { return v.replayTo(group, messages) })
 }
 
 func (v *view) replayTo(group string, messages []*message.Message) (int32, error) {

@@ -234,10 +234,7 @@ func TestAReplayGoesOnAtAnotherBrokerWithWhatHasNoOutcome(t *testing.T) {
 }
 
 func TestAReplayReachesWebhooksAndSaysWhatItIs(t *testing.T) {
-	s := newStage(t)
-	addr, _ := s.broker(hooked)
-	c := s.client(addr)
-	s.subscribe(c, "orders", "g")
+	s, c, _, _ := newHookStage(t)
 	h := startHook(t, nil)
 	s.setHook(c, &notifyv1.SetWebhookRequest{Group: "g", Url: h.URL})
 	ms := history("orders", 5)

@@ -60,6 +60,19 @@ func (b *Broker) Subscribe(ctx context.Context, stream *subscribeStream) error {
 	return c.send(ctx, ended)
 }
 
+// knownOrRead answers a question by what this broker knows of the registry, and where that refuses by what is in force:
+// it may be news from another.
+func knownOrRead[T any](ctx context.Context, b *Broker, ask func(*view) (T, error)) (T, error) {
+	answer, err := ask(b.declared.load())
+	if err == nil {
+		return answer, nil
+	}
+	if err := b.main.readRegistry(ctx); err != nil {
+		return answer, err
+	}
+	return ask(b.declared.load())
+}
+
 func (b *Broker) attach(ctx context.Context, stream *subscribeStream, first *notifyv1.SubscribeRequest) (*consumer, error) {
 	a := first.GetAttach()
 	if a == nil {
@@ -75,14 +88,9 @@ func (b *Broker) attach(ctx context.Context, stream *subscribeStream, first *not
 	if err != nil {
 		return nil, err
 	}
-	g, err := b.declared.load().admit(a)
-	if err != nil { // by what this broker knows: it may be news from another
-		if err := b.main.readRegistry(ctx); err != nil {
-			return nil, err
-		}
-		if g, err = b.declared.load().admit(a); err != nil {
-			return nil, err
-		}
+	g, err := knownOrRead(ctx, b, func(v *view) (store.Group, error) { return v.admit(a) })
+	if err != nil {
+		return nil, err
 	}
 	group := b.hub.group(g.ID)
 	name, dropped := group.follow(b.declared)

@@ -50,6 +50,16 @@ type request struct {
 	at     time.Time
 }
 
+// newHookStage is a stage with a broker that pushes over HTTP to receivers here, and the group g of the topic orders.
+func newHookStage(t *testing.T) (s *stage, c *client.Client, addr string, stop func()) {
+	t.Helper()
+	s = newStage(t)
+	addr, stop = s.broker(hooked)
+	c = s.client(addr)
+	s.subscribe(c, "orders", "g")
+	return s, c, addr, stop
+}
+
 // startHook starts a receiver that answers as told, by status 204 if answer is nil.
 func startHook(t *testing.T, answer http.HandlerFunc) *hook {
 	t.Helper()
@@ -194,10 +204,7 @@ func TestAGroupIsPushedToOverHTTPWithASignedCloudEvent(t *testing.T) {
 }
 
 func TestWhatAReceiverAnswersDecides(t *testing.T) {
-	s := newStage(t)
-	addr, _ := s.broker(hooked)
-	c := s.client(addr)
-	s.subscribe(c, "orders", "g")
+	s, c, _, _ := newHookStage(t)
 	h := startHook(t, nil)
 	secret := s.setHook(c, &notifyv1.SetWebhookRequest{Group: "g", Url: h.URL, TimeoutMs: 300})
 	elsewhere := startHook(t, nil)
@@ -305,10 +312,7 @@ func TestRetryAfterPausesTheWholeEndpoint(t *testing.T) {
 		"date":    func() string { return time.Now().Add(3 * time.Second).UTC().Format(http.TimeFormat) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t)
-			addr, _ := s.broker(hooked)
-			c := s.client(addr)
-			s.subscribe(c, "orders", "g")
+			s, c, _, _ := newHookStage(t)
 			var once sync.Once
 			h := startHook(t, func(w http.ResponseWriter, _ *http.Request) {
 				code := http.StatusNoContent
@@ -334,10 +338,7 @@ func TestRetryAfterPausesTheWholeEndpoint(t *testing.T) {
 }
 
 func TestAnAbsurdRetryAfterIsBoundedAndEndsWithAnyChange(t *testing.T) {
-	s := newStage(t)
-	addr, _ := s.broker(hooked)
-	c := s.client(addr)
-	s.subscribe(c, "orders", "g")
+	s, c, _, _ := newHookStage(t)
 	h := startHook(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "99999999999999999999")
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -355,10 +356,7 @@ func TestAnAbsurdRetryAfterIsBoundedAndEndsWithAnyChange(t *testing.T) {
 }
 
 func TestSecretsAreExchangedWithoutARefusal(t *testing.T) {
-	s := newStage(t)
-	addr, stop := s.broker(hooked)
-	c := s.client(addr)
-	s.subscribe(c, "orders", "g")
+	s, c, _, stop := newHookStage(t)
 	h := startHook(t, nil)
 	old := s.setHook(c, &notifyv1.SetWebhookRequest{Group: "g", Url: h.URL})
 	rotate := func(req *notifyv1.RotateWebhookRequest) (secret string, err error) {
@@ -389,7 +387,7 @@ func TestSecretsAreExchangedWithoutARefusal(t *testing.T) {
 		t.Errorf("a third secret: %v", err)
 	}
 	stop() // the key is put behind a new one, which seals from now on
-	addr, _ = s.broker(func(cfg *notifyd.Config) {
+	addr, _ := s.broker(func(cfg *notifyd.Config) {
 		hooked(cfg)
 		cfg.SecretKeys = []string{secretKey("k2", 2), secretKey("k1", 1)}
 	})
@@ -432,10 +430,7 @@ func TestABrokerWithoutTheKeySaysSoAndKeepsTheMessages(t *testing.T) {
 }
 
 func TestAWebhookIsNeverSentMoreRequestsAtOnceThanItsConcurrency(t *testing.T) {
-	s := newStage(t)
-	addr, _ := s.broker(hooked)
-	c := s.client(addr)
-	s.subscribe(c, "orders", "g")
+	s, c, _, _ := newHookStage(t)
 	gate := make(chan struct{})
 	h := startHook(t, func(w http.ResponseWriter, _ *http.Request) { <-gate; w.WriteHeader(http.StatusOK) })
 	s.setHook(c, &notifyv1.SetWebhookRequest{Group: "g", Url: h.URL, Concurrency: 3})
@@ -466,10 +461,7 @@ func TestAddressesThatAreNotAllowedAreNeverDialled(t *testing.T) {
 }
 
 func TestBadWebhooksAreRefusedWithTheFieldThatIsWrong(t *testing.T) {
-	s := newStage(t)
-	addr, _ := s.broker(hooked)
-	c := s.client(addr)
-	s.subscribe(c, "orders", "g")
+	s, c, _, _ := newHookStage(t)
 	for name, x := range map[string]struct {
 		req  *notifyv1.SetWebhookRequest
 		want string

@@ -87,10 +87,7 @@ func TestAReceiverThatDropsRepeatsByIDLosesAndDoublesNothing(t *testing.T) {
 }
 
 func TestAStoppingBrokerTakesTheAnswersOfRequestsUnderWay(t *testing.T) {
-	s := newStage(t)
-	addr, stop := s.broker(hooked)
-	c := s.client(addr)
-	s.subscribe(c, "orders", "g")
+	s, c, addr, stop := newHookStage(t)
 	gate := make(chan struct{})
 	h := startHook(t, func(http.ResponseWriter, *http.Request) { <-gate })
 	s.setHook(c, &notifyv1.SetWebhookRequest{Group: "g", Url: h.URL, Concurrency: 4})
@@ -128,10 +125,7 @@ func TestAStoppingBrokerTakesTheAnswersOfRequestsUnderWay(t *testing.T) {
 }
 
 func TestARequestThatHangsDoesNotHoldUpAStop(t *testing.T) {
-	s := newStage(t)
-	addr, stop := s.broker(hooked)
-	c := s.client(addr)
-	s.subscribe(c, "orders", "g")
+	s, c, _, stop := newHookStage(t)
 	h := startHook(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	s.setHook(c, &notifyv1.SetWebhookRequest{Group: "g", Url: h.URL, TimeoutMs: 8_000})
 	id := s.publish(c, client.Message{Topic: "orders", Body: []byte("x")})
@@ -217,10 +211,7 @@ func TestAWebhookIsCountedAndRefusesNothingToStreams(t *testing.T) {
 }
 
 func TestATestEventSaysInWordsWhatCameBack(t *testing.T) {
-	s := newStage(t)
-	addr, _ := s.broker(hooked)
-	c := s.client(addr)
-	s.subscribe(c, "orders", "g")
+	s, c, _, _ := newHookStage(t)
 	h := startHook(t, nil)
 	secret := s.setHook(c, &notifyv1.SetWebhookRequest{Group: "g", Url: h.URL, TimeoutMs: 300})
 	for _, x := range []struct {
@@ -258,10 +249,7 @@ func TestATestEventSaysInWordsWhatCameBack(t *testing.T) {
 }
 
 func TestMessagesOfARemovedWebhookWaitForTheNext(t *testing.T) {
-	s := newStage(t)
-	addr, _ := s.broker(hooked)
-	c := s.client(addr)
-	s.subscribe(c, "orders", "g")
+	s, c, addr, _ := newHookStage(t)
 	h := startHook(t, nil)
 	s.setHook(c, &notifyv1.SetWebhookRequest{Group: "g", Url: h.URL})
 	s.until("attached", func() bool { return s.instances(addr, "g") == 1 })

@@ -168,6 +168,18 @@ func TestAPartitionAddedLaterIsReadFromItsBeginning(t *testing.T) {
 	r := run(t, cfg)
 	waitFor(t, "the first commit", func() bool { return committed(t, name, name, 0) >= 0 })
 	r.stop(t)
+	addPartition(t, name)
+	newMirror(t, name).commit(1, "new")
+	r = run(t, cfg)
+	if got := strings.Join(s.count(t, 1), " "); got != "new" {
+		t.Errorf("handled %q", got)
+	}
+	r.stop(t)
+}
+
+// addPartition gives a topic of one partition a second one.
+func addPartition(t *testing.T, name string) {
+	t.Helper()
 	if _, err := kadm.NewClient(client(t)).CreatePartitions(deadline(t), 1, record.TopicName("", name)); err != nil {
 		t.Fatal(err)
 	}
@@ -175,12 +187,6 @@ func TestAPartitionAddedLaterIsReadFromItsBeginning(t *testing.T) {
 		td, err := kadm.NewClient(client(t)).ListTopics(deadline(t), record.TopicName("", name))
 		return err == nil && len(td[record.TopicName("", name)].Partitions) == 2
 	})
-	newMirror(t, name).commit(1, "new")
-	r = run(t, cfg)
-	if got := strings.Join(s.count(t, 1), " "); got != "new" {
-		t.Errorf("handled %q", got)
-	}
-	r.stop(t)
 }
 
 func TestAPartitionAddedUnderAReadingGroupIsRead(t *testing.T) {
@@ -191,13 +197,7 @@ func TestAPartitionAddedUnderAReadingGroupIsRead(t *testing.T) {
 	often := func(c *sarama.Config) { c.Metadata.RefreshFrequency = 100 * time.Millisecond }
 	r := run(t, stream.Config{Topics: []string{name}, Group: name, Start: stream.Oldest(), Handler: s.handle, Client: often})
 	s.count(t, 1)
-	if _, err := kadm.NewClient(client(t)).CreatePartitions(deadline(t), 1, record.TopicName("", name)); err != nil {
-		t.Fatal(err)
-	}
-	waitFor(t, "second partition", func() bool {
-		td, err := kadm.NewClient(client(t)).ListTopics(deadline(t), record.TopicName("", name))
-		return err == nil && len(td[record.TopicName("", name)].Partitions) == 2
-	})
+	addPartition(t, name)
 	newMirror(t, name).commit(1, "new")
 	if got := strings.Join(s.count(t, 2), " "); got != "old new" {
 		t.Errorf("handled %q", got)

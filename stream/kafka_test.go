@@ -175,6 +175,18 @@ func (m *mirror) commit(partition int32, bodies ...string) {
 	m.end(kgo.TryCommit)
 }
 
+// commitNumbers sends the numbers from 0 on to each of the first partitions.
+func (m *mirror) commitNumbers(partitions, each int) {
+	m.t.Helper()
+	bodies := make([]string, each)
+	for i := range bodies {
+		bodies[i] = fmt.Sprint(i)
+	}
+	for p := range partitions {
+		m.commit(int32(p), bodies...)
+	}
+}
+
 // abort sends in a transaction that is aborted; the mirror sends the same again later.
 func (m *mirror) abort(partition int32, bodies ...string) {
 	m.t.Helper()
@@ -344,5 +356,38 @@ func TestImportsNeitherDatabaseNorBroker(t *testing.T) {
 		if own || strings.Contains(pkg, "mysql") || pkg == "database/sql" || strings.Contains(pkg, "franz-go") {
 			t.Errorf("stream imports %s", pkg)
 		}
+	}
+}
+
+// An ownKafka is the Kafka of one test, which stops and comes back at the same address with what it had.
+type ownKafka struct {
+	t         *testing.T
+	dir, addr string
+	k         *embedded.Kafka
+}
+
+// startOwnKafka has the rest of the test speak with a Kafka of its own.
+func startOwnKafka(t *testing.T) *ownKafka {
+	t.Helper()
+	o := &ownKafka{t: t, dir: t.TempDir()}
+	o.start()
+	o.addr = o.k.Addrs()[0]
+	t.Setenv(kafkaEnv, o.addr)
+	t.Cleanup(func() { _ = o.k.Close() }) // when the test ends early
+	return o
+}
+
+func (o *ownKafka) start() {
+	o.t.Helper()
+	var err error
+	if o.k, err = embedded.Start(embedded.Config{Dir: o.dir, Addr: o.addr}); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+func (o *ownKafka) stop() {
+	o.t.Helper()
+	if err := o.k.Close(); err != nil {
+		o.t.Fatal(err)
 	}
 }

@@ -14,7 +14,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"notifymirror/mirror/embedded"
 	"notifymirror/stream"
 )
 
@@ -96,14 +95,7 @@ func TestLagIsRightWhileBehindAndZeroWhenAllIsHandled(t *testing.T) {
 }
 
 func TestAKafkaThatWasAwayIsReadOnAndLagGrowsMeanwhile(t *testing.T) {
-	dir := t.TempDir()
-	k, err := embedded.Start(embedded.Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := k.Addrs()[0]
-	t.Setenv(kafkaEnv, addr)
-	t.Cleanup(func() { _ = k.Close() }) // when the test ends early
+	k := startOwnKafka(t)
 	name := topic(t, 1)
 	m := newMirror(t, name)
 	m.commit(0, "a")
@@ -115,17 +107,13 @@ func TestAKafkaThatWasAwayIsReadOnAndLagGrowsMeanwhile(t *testing.T) {
 	})
 	s.count(t, 1)
 	waitGauge(t, reg, "notify_stream_lag_seconds", func(sum float64, n int) bool { return n == 1 && sum < 5 })
-	if err := k.Close(); err != nil {
-		t.Fatal(err)
-	}
+	k.stop()
 	at := time.Now()
 	waitFor(t, "growing lag", func() bool {
 		lag, _ := gauge(t, reg, "notify_stream_lag_seconds")
 		return lag > 1 || time.Since(at) > 30*time.Second
 	})
-	if k, err = embedded.Start(embedded.Config{Dir: dir, Addr: addr}); err != nil {
-		t.Fatal(err)
-	}
+	k.start()
 	newMirror(t, name).commit(0, "b")
 	if got := strings.Join(s.count(t, 2), " "); got != "a b" {
 		t.Errorf("handled %q", got)

@@ -9,6 +9,25 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
+// newTestLog reads the topic t of a cluster until the test ends.
+func newTestLog(t *testing.T, cluster *kfake.Cluster) *kafkaLog {
+	t.Helper()
+	cfg, err := Config{Brokers: cluster.ListenAddrs(), Topics: []string{"t"}}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := openLog(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := log.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return log
+}
+
 // A broker that has not heard yet that it leads a topic just made says so; it is asked again
 // until it has.
 func TestALeaderThatDoesNotKnowItYetIsAskedAgain(t *testing.T) {
@@ -29,19 +48,7 @@ func TestALeaderThatDoesNotKnowItYetIsAskedAgain(t *testing.T) {
 			{ErrorCode: kerr.NotLeaderForPartition.Code, Timestamp: -1, Offset: -1, LeaderEpoch: -1}}}}
 		return answer, nil, true
 	})
-	cfg, err := Config{Brokers: cluster.ListenAddrs(), Topics: []string{"t"}}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	log, err := openLog(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := log.close(); err != nil {
-			t.Error(err)
-		}
-	})
+	log := newTestLog(t, cluster)
 	if offset, err := log.offset("t", 0, sarama.OffsetNewest, sarama.ReadCommitted); offset != 0 || err != nil {
 		t.Errorf("offset %d, error %v", offset, err)
 	}
@@ -58,19 +65,7 @@ func TestAPartitionThatWasAddedIsKnownAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(cluster.Close)
-	cfg, err := Config{Brokers: cluster.ListenAddrs(), Topics: []string{"t"}}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	log, err := openLog(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := log.close(); err != nil {
-			t.Error(err)
-		}
-	})
+	log := newTestLog(t, cluster)
 	for want := 1; want <= 2; want++ {
 		ps, err := log.partitions("t")
 		if err != nil || len(ps) != want {

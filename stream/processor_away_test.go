@@ -1,37 +1,20 @@
 package stream_test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"notifymirror/mirror/embedded"
 )
 
 // Kafka stops while a processor works, again and again, and comes back. The processor lives on, and the outputs have
 // each record once.
 func TestAProcessorCountsEachRecordOnceThoughKafkaStops(t *testing.T) {
 	const partitions, each, stops = 2, 600, 3
-	dir := t.TempDir()
-	k, err := embedded.Start(embedded.Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := k.Addrs()[0]
-	t.Setenv(kafkaEnv, addr)
-	t.Cleanup(func() { _ = k.Close() }) // when the test ends early
+	k := startOwnKafka(t)
 	name := topic(t, partitions)
 	out := processed(t, name)
-	m := newMirror(t, name)
-	for p := range int32(partitions) {
-		var bodies []string
-		for i := range each {
-			bodies = append(bodies, fmt.Sprint(i))
-		}
-		m.commit(p, bodies...)
-	}
+	newMirror(t, name).commitNumbers(partitions, each)
 	cfg := numbering(name, out, brokers())
 	cfg.BatchRecords = 3
 	cfg.Client = func(sc *sarama.Config) {
@@ -40,12 +23,8 @@ func TestAProcessorCountsEachRecordOnceThoughKafkaStops(t *testing.T) {
 	r := processor(t, cfg)
 	for i := range stops {
 		outputs(t, out, (i+1)*partitions*each/(stops+2))
-		if err := k.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if k, err = embedded.Start(embedded.Config{Dir: dir, Addr: addr}); err != nil {
-			t.Fatal(err)
-		}
+		k.stop()
+		k.start()
 	}
 	expectNumbered(t, outputs(t, out, partitions*each), partitions, each)
 	r.stop(t)

@@ -292,14 +292,7 @@ func TestKilledProcessorsCountEachRecordOnce(t *testing.T) {
 	const partitions, each, kills = 2, 1500, 3
 	name := topic(t, partitions)
 	out := processed(t, name)
-	m := newMirror(t, name)
-	for p := range int32(partitions) {
-		var bodies []string
-		for i := range each {
-			bodies = append(bodies, fmt.Sprint(i))
-		}
-		m.commit(p, bodies...)
-	}
+	newMirror(t, name).commitNumbers(partitions, each)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -191,11 +191,15 @@ func (p pacer) wait(ctx context.Context, n int) error {
 		return nil
 	}
 	due := p.begun.Add(time.Duration(float64(n) / p.rate * float64(time.Second)))
-	d := time.Until(due)
-	if d <= 0 {
+	if !due.After(time.Now()) {
 		return nil
 	}
-	t := time.NewTimer(d)
+	return waitUntil(ctx, due)
+}
+
+// waitUntil blocks until a time, or until ctx ends.
+func waitUntil(ctx context.Context, at time.Time) error {
+	t := time.NewTimer(time.Until(at))
 	defer t.Stop()
 	select {
 	case <-t.C:

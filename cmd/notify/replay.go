@@ -198,14 +198,7 @@ func (t *throttle) wait(ctx context.Context, n int) error {
 	}
 	t.next = at.Add(time.Duration(float64(n) / t.rate * float64(time.Second)))
 	t.mu.Unlock()
-	timer := time.NewTimer(at.Sub(now))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return waitUntil(ctx, at)
 }
 
 // ownHeaders are the message's own.

@@ -45,8 +45,16 @@ func measureBoard(ctx context.Context, b *bench) (_ []number, err error) {
 			return nil, err
 		}
 	}
-	server, err := board.New(board.Config{Kafka: board.KafkaConfig{Brokers: []string{kafka.addr}}, Boards: map[string]board.Board{"bench": {Topic: topicName,
-		Amount: fields["json.price"], Bars: []board.Field{fields["json.symbol"], fields["json.side"]}, Top: []board.Field{fields["key"]}, Recent: []board.Field{fields["key"]}}}}, board.Deps{})
+	shown := board.Board{Topic: topicName, Amount: fields["json.price"], Bars: []board.Field{fields["json.symbol"], fields["json.side"]},
+		Top: []board.Field{fields["key"]}, Recent: []board.Field{fields["key"]}}
+	return onBoard(ctx, kafka.addr, shown, func(ctx context.Context, url string) ([]number, error) {
+		return b.watchBoard(ctx, h, url, kafka)
+	})
+}
+
+// onBoard serves a board over a topic of the mirror while measure measures, given the page's URL.
+func onBoard(ctx context.Context, kafka string, shown board.Board, measure func(ctx context.Context, url string) ([]number, error)) (numbers []number, err error) {
+	server, err := board.New(board.Config{Kafka: board.KafkaConfig{Brokers: []string{kafka}}, Boards: map[string]board.Board{"bench": shown}}, board.Deps{})
 	if err != nil {
 		return nil, err
 	}
@@ -58,10 +66,9 @@ func measureBoard(ctx context.Context, b *bench) (_ []number, err error) {
 	defer cancel()
 	g, work := errgroup.WithContext(stop)
 	g.Go(func() error { return server.Run(work, listener, server.Handler()) })
-	var numbers []number
 	g.Go(func() (err error) {
 		defer cancel()
-		numbers, err = b.watchBoard(work, h, fmt.Sprintf("http://%s/boards/bench", listener.Addr()), kafka)
+		numbers, err = measure(work, fmt.Sprintf("http://%s/boards/bench", listener.Addr()))
 		return err
 	})
 	return numbers, g.Wait()

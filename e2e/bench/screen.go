@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sort"
 	"time"
 
@@ -35,28 +34,17 @@ func measureScreen(ctx context.Context, b *bench) ([]number, error) {
 			return nil, err
 		}
 		defer c.Close()
-		server, err := board.New(board.Config{Kafka: board.KafkaConfig{Brokers: []string{kafka}}, Boards: map[string]board.Board{"bench": {Topic: topicName}}}, board.Deps{})
-		if err != nil {
-			return nil, err
-		}
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		stop, cancel := context.WithCancel(ctx)
-		defer cancel()
-		g, work := errgroup.WithContext(stop)
 		s := &screen{publisher: c.NewPublisher(client.PublisherConfig{NoDedup: true})}
-		g.Go(func() error { return server.Run(work, listener, server.Handler()) })
-		g.Go(func() error { return s.publisher.Run(work) })
-		var numbers []number
-		g.Go(func() (err error) {
-			defer cancel()
-			defer s.publisher.Close()
-			numbers, err = s.measure(work, b, fmt.Sprintf("http://%s/boards/bench", listener.Addr()), pids)
-			return err
+		return onBoard(ctx, kafka, board.Board{Topic: topicName}, func(ctx context.Context, url string) (numbers []number, err error) {
+			g, work := errgroup.WithContext(ctx)
+			g.Go(func() error { return s.publisher.Run(work) })
+			g.Go(func() (err error) {
+				defer s.publisher.Close()
+				numbers, err = s.measure(work, b, url, pids)
+				return err
+			})
+			return numbers, g.Wait()
 		})
-		return numbers, g.Wait()
 	})
 }
 

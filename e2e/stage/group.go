@@ -28,6 +28,15 @@ func (s *Stage) Client(brokers ...*Program) *client.Client {
 	return c
 }
 
+// Running starts a broker and a canald, which has more settings, and returns them with a client, once the broker
+// owns every shard.
+func (s *Stage) Running(more ...string) (broker, canald *Program, c *client.Client) {
+	s.t.Helper()
+	broker = s.Notifyd("a").Start()
+	s.AwaitShards(time.Minute, broker)
+	return broker, s.Canald("mirror", more...).Start(), s.Client(broker)
+}
+
 // Topic declares a topic.
 func (s *Stage) Topic(c *client.Client, name string) {
 	s.t.Helper()
