@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"math"
 	"os"
@@ -41,6 +42,24 @@ func TestQuickModeMeasuresEveryNumber(t *testing.T) {
 		if !strings.Contains(out.String(), line) || !strings.Contains(string(text), line) {
 			t.Errorf("no line about %q in\n%s\n%s", line, out.String(), text)
 		}
+	}
+}
+
+// A later round finds what an earlier one left behind: topics, groups and their offsets.
+func TestASecondPairEndsAsTheFirst(t *testing.T) {
+	o, err := parse([]string{"-quick", "-only", "readers", "-dir", t.TempDir()}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.pairs = 2
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var out bytes.Buffer
+	if err := run(ctx, o, &out, t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	if want := "ten stream consumers"; !strings.Contains(out.String(), want) {
+		t.Errorf("no line about %q in\n%s", want, out.String())
 	}
 }
 

@@ -195,7 +195,8 @@ func beReaders(ctx context.Context, br brief, say func(word) error) error {
 	for i := range br.Readers {
 		var seen atomic.Int64
 		c, err := stream.New(stream.Config{
-			Brokers: br.Brokers, Topics: []string{topicName}, Group: fmt.Sprint("reader-", i),
+			// A group of this round's own: one of the last would go on where that ended, and never see all.
+			Brokers: br.Brokers, Topics: []string{topicName}, Group: fmt.Sprintf("reader-%d-of-%d", i, br.Messages),
 			BatchHandler: func(_ context.Context, records []stream.Record) error {
 				n := seen.Add(int64(len(records)))
 				if n >= int64(br.Messages) && n-int64(len(records)) < int64(br.Messages) && behind.Add(-1) == 0 {
