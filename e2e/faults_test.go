@@ -141,15 +141,15 @@ func (f *faults) killDumpInside() {
 }
 
 // recovered waits until the mirror copies again and has all that was acknowledged by now.
-func (f *faults) recovered() {
-	f.t.Helper()
-	due := uint64(f.load.Acked())
-	took := stage.Eventually(f.t, faultLimit, "the mirror has caught up", func() error {
-		s, err := mirrorStatus(f.mirror)
+func (p *play) recovered() {
+	p.t.Helper()
+	due := uint64(p.load.Acked())
+	took := stage.Eventually(p.t, faultLimit, "the mirror has caught up", func() error {
+		s, err := mirrorStatus(p.mirror)
 		if err == nil && (s.State != mirror.Copying || s.Seq < due) {
 			err = fmt.Errorf("%d messages are due: %+v", due, s)
 		}
 		return err
 	})
-	f.t.Logf("the mirror has what was acknowledged, %s later", took.Round(time.Millisecond))
+	p.t.Logf("the mirror has what was acknowledged, %s later", took.Round(time.Millisecond))
 }

@@ -209,6 +209,7 @@ func (c *Copier) run(ctx context.Context, m *member) (copied bool, err error) {
 	if err != nil && fenced(err) {
 		err = fmt.Errorf("%w: %w", errFenced, err)
 	}
+	err = c.explained(err, m.group.topic, s.topics)
 	s.change.finish(err) // unless it is in Kafka
 	if errors.Is(context.Cause(ctx), errChanging) {
 		err = errChanging

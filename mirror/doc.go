@@ -76,6 +76,7 @@
 //	checkpoint.go  the checkpoint's records            (pure, layout on top)
 //	topics.go      mirror topics: partitions, ids, limits; the checkpoint topic
 //	obstacle.go    what Kafka refuses until somebody mends it
+//	replicas.go    brokers that are away, where Kafka does not say so
 //	kafka.go       the connection to Kafka, and its questions
 //	readlog.go     committed records up to an offset
 //	lag.go         how far behind                      (pure)

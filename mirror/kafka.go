@@ -74,8 +74,8 @@ type topicInfo struct {
 	partitions int32
 }
 
-// describe returns the topics of these names that exist; of all, when names is empty.
-func (k *kafka) describe(names ...string) (map[string]topicInfo, error) {
+// metadata asks a broker for the cluster, and topics of these names; for all, when names is nil.
+func (k *kafka) metadata(names []string) (*sarama.MetadataResponse, error) {
 	broker := k.client.LeastLoadedBroker()
 	if broker == nil {
 		return nil, sarama.ErrOutOfBrokers
@@ -84,6 +84,15 @@ func (k *kafka) describe(names ...string) (map[string]topicInfo, error) {
 	if err != nil {
 		_ = broker.Close() // a broken connection would be handed out again
 		return nil, fmt.Errorf("kafka metadata: %w", err)
+	}
+	return res, nil
+}
+
+// describe returns the topics of these names that exist; of all, when names is empty.
+func (k *kafka) describe(names ...string) (map[string]topicInfo, error) {
+	res, err := k.metadata(names)
+	if err != nil {
+		return nil, err
 	}
 	infos := make(map[string]topicInfo, len(res.Topics))
 	for _, t := range res.Topics {
@@ -100,14 +109,9 @@ func (k *kafka) describe(names ...string) (map[string]topicInfo, error) {
 
 // clusterID is the id that the cluster gives itself.
 func (k *kafka) clusterID() (string, error) {
-	broker := k.client.LeastLoadedBroker()
-	if broker == nil {
-		return "", sarama.ErrOutOfBrokers
-	}
-	res, err := broker.GetMetadata(sarama.NewMetadataRequest(sarama.V2_8_0_0, []string{}))
+	res, err := k.metadata([]string{})
 	if err != nil {
-		_ = broker.Close()
-		return "", fmt.Errorf("kafka metadata: %w", err)
+		return "", err
 	}
 	if res.ClusterID == nil {
 		return "", nil
@@ -134,6 +138,9 @@ func (k *kafka) create(ctx context.Context, name string, partitions int32, repli
 	return k.awaitLeaders(ctx, name, partitions)
 }
 
+// errNoLeader is a topic that cannot be written whole.
+var errNoLeader = errors.New("not every partition has a leader")
+
 // awaitLeaders waits until a topic has as many partitions at least, and each has a leader.
 func (k *kafka) awaitLeaders(ctx context.Context, name string, least int32) error {
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -154,7 +161,7 @@ func (k *kafka) awaitLeaders(ctx context.Context, name string, least int32) erro
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("kafka topic %s: not every partition has a leader: %w", name, errors.Join(ctx.Err(), err))
+			return fmt.Errorf("kafka topic %s: %w: %w", name, errNoLeader, errors.Join(ctx.Err(), err))
 		}
 	}
 }
@@ -162,7 +169,7 @@ func (k *kafka) awaitLeaders(ctx context.Context, name string, least int32) erro
 // config returns the settings of a topic that are in force, by name.
 func (k *kafka) config(name string) (map[string]string, error) {
 	results, err := k.admin.DescribeConfigs([]*sarama.ConfigResource{{
-		Type: sarama.TopicResource, Name: name, ConfigNames: []string{"max.message.bytes", "cleanup.policy"},
+		Type: sarama.TopicResource, Name: name, ConfigNames: []string{"max.message.bytes", "cleanup.policy", "min.insync.replicas"},
 	}}, sarama.DescribeConfigsOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("kafka topic %s: settings: %w", name, err)
@@ -181,15 +188,21 @@ func (k *kafka) config(name string) (map[string]string, error) {
 
 // messageLimit is a topic's max.message.bytes.
 func (k *kafka) messageLimit(name string) (int, error) {
-	settings, err := k.config(name)
+	n, err := k.number(name, "max.message.bytes")
+	return min(n, maxTopicBytes), err
+}
+
+// number is a setting of a topic.
+func (k *kafka) number(topic, setting string) (int, error) {
+	settings, err := k.config(topic)
 	if err != nil {
 		return 0, err
 	}
-	n, err := strconv.Atoi(settings["max.message.bytes"])
+	n, err := strconv.Atoi(settings[setting])
 	if err != nil {
-		return 0, fmt.Errorf("kafka topic %s: max.message.bytes: %w", name, err)
+		return 0, fmt.Errorf("kafka topic %s: %s: %w", topic, setting, err)
 	}
-	return min(n, maxTopicBytes), nil
+	return n, nil
 }
 
 // compacted tells whether a cleanup.policy is compact and nothing else.

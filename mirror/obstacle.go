@@ -46,8 +46,12 @@ func (c *Copier) obstacle(err error) *Obstacle {
 	if p, ok := errors.AsType[*produceError](err); ok {
 		topic = p.topic
 	}
+	if l, ok := errors.AsType[*lackError](err); ok {
+		topic = l.topic
+	}
 	at := strings.Join(c.config.Kafka.Brokers, ",")
 	describe := fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --describe --topic %s", at, topic)
+	away := "start the brokers that are away (" + describe + "); or lower min.insync.replicas: " + setTopic(at, topic, "min.insync.replicas", "N")
 	topics := fmt.Sprintf("allow Create, Read, Write, Describe and DescribeConfigs on topics that begin with %s and _notify-checkpoint.: "+
 		"kafka-acls.sh --bootstrap-server %s --add --allow-principal User:CANALD --operation All --resource-pattern-type prefixed --topic %s (and --topic _notify-checkpoint.)",
 		c.config.TopicPrefix, at, c.config.TopicPrefix)
@@ -56,8 +60,8 @@ func (c *Copier) obstacle(err error) *Obstacle {
 		reason Reason
 		repair string
 	}{
-		{sarama.ErrNotEnoughReplicas, ReasonReplicas, "start the brokers that are away (" + describe + "); or lower min.insync.replicas: " + setTopic(at, topic, "min.insync.replicas", "N")},
-		{sarama.ErrNotEnoughReplicasAfterAppend, ReasonReplicas, "start the brokers that are away (" + describe + "); or lower min.insync.replicas: " + setTopic(at, topic, "min.insync.replicas", "N")},
+		{sarama.ErrNotEnoughReplicas, ReasonReplicas, away},
+		{sarama.ErrNotEnoughReplicasAfterAppend, ReasonReplicas, away},
 		{sarama.ErrKafkaStorageError, ReasonStorage, "make room on the disk of the partition's leader, or mend the disk, and start that broker again (" + describe + ")"},
 		{sarama.ErrMessageSizeTooLarge, ReasonTooLarge, "raise it with: " + setTopic(at, topic, "max.message.bytes", fmt.Sprint(int64(c.config.MaxBodyBytes)+TopicOverhead))},
 		{sarama.ErrTopicAuthorizationFailed, ReasonDenied, topics},

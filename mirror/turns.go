@@ -48,7 +48,7 @@ func (c *Copier) attend(ctx context.Context, pause *backoff) error {
 // turns takes one turn after another.
 func (c *Copier) turns(ctx context.Context, m *member, pause *backoff) error {
 	for {
-		turn, end, err := m.turn(ctx, c.standing)
+		turn, end, err := m.turn(ctx, func(s seat, trouble error) { c.standing(m.group.topic, s, trouble) })
 		if err != nil {
 			return err
 		}
@@ -98,12 +98,12 @@ func (c *Copier) deposed(err error) {
 	c.log.Warn("mirror no longer active here", "err", err)
 }
 
-// standing notes what is known while it is not this canald's turn.
-func (c *Copier) standing(s seat, trouble error) {
+// standing notes what is known while it is not this canald's turn; topic is that of checkpoints.
+func (c *Copier) standing(topic string, s seat, trouble error) {
 	now := time.Now()
 	switch {
 	case trouble != nil:
-		c.interrupted(fmt.Errorf("not in the group of this store's canalds: %w", trouble))
+		c.interrupted(c.explained(fmt.Errorf("not in the group of this store's canalds: %w", trouble), topic, nil))
 	case s.generation > 0 && !s.active && s.holder != "":
 		c.lag.reset() // the active one's is what counts
 		c.adopt().finish(fmt.Errorf("%s is active for the store: ask that one", s.holder))

@@ -48,7 +48,8 @@ type KafkaConfig struct {
 // Kafka is a broker that was started. Its methods may be called from several goroutines.
 type Kafka struct {
 	config     KafkaConfig
-	controller int
+	node       int // 1 is the controller, too
+	controller int // its port
 
 	mu   sync.Mutex
 	proc *child.Process
@@ -57,6 +58,20 @@ type Kafka struct {
 // StartKafka formats the directory if it is new, starts the broker and returns when it
 // answers. ctx bounds the start only.
 func StartKafka(ctx context.Context, c KafkaConfig) (*Kafka, error) {
+	controller, err := embedded.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	return start(ctx, c, 1, controller)
+}
+
+// Join starts the second broker of k's cluster, as StartKafka does the first. k is the
+// controller and must live on.
+func (k *Kafka) Join(ctx context.Context, c KafkaConfig) (*Kafka, error) {
+	return start(ctx, c, 2, k.controller)
+}
+
+func start(ctx context.Context, c KafkaConfig, node, controller int) (*Kafka, error) {
 	if c.Jars == "" || c.Dir == "" {
 		return nil, errors.New("kafka: Jars and Dir are needed")
 	}
@@ -73,11 +88,7 @@ func StartKafka(ctx context.Context, c KafkaConfig) (*Kafka, error) {
 	if c.StartTimeout == 0 {
 		c.StartTimeout = 3 * time.Minute
 	}
-	controller, err := embedded.FreePort()
-	if err != nil {
-		return nil, err
-	}
-	k := &Kafka{config: c, controller: controller}
+	k := &Kafka{config: c, node: node, controller: controller}
 	if err := k.Restart(ctx); err != nil {
 		return nil, err
 	}
@@ -172,10 +183,10 @@ func (k *Kafka) writeProperties(name, dataDir string) error {
 func (k *Kafka) properties(dataDir string) map[string]string {
 	controller := net.JoinHostPort(host, strconv.Itoa(k.controller))
 	p := map[string]string{
-		"process.roles":                                    "broker,controller",
-		"node.id":                                          "1",
+		"process.roles":                                    "broker",
+		"node.id":                                          strconv.Itoa(k.node),
 		"controller.quorum.voters":                         "1@" + controller,
-		"listeners":                                        "BROKER://" + k.Addr() + ",CONTROLLER://" + controller,
+		"listeners":                                        "BROKER://" + k.Addr(),
 		"advertised.listeners":                             "BROKER://" + k.Addr(),
 		"listener.security.protocol.map":                   "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
 		"inter.broker.listener.name":                       "BROKER",
@@ -196,6 +207,10 @@ func (k *Kafka) properties(dataDir string) map[string]string {
 		"log.cleaner.dedupe.buffer.size":                   strconv.Itoa(16 << 20),
 		// So that a transaction whose producer is gone ends when its timeout does.
 		"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+	}
+	if k.node == 1 {
+		p["process.roles"] = "broker,controller"
+		p["listeners"] += ",CONTROLLER://" + controller
 	}
 	for key, value := range k.config.Settings {
 		p[key] = value
