@@ -148,7 +148,7 @@
 //   - Verify counts a message in the minute of its commit, which is its record's timestamp too.
 //     Kafka finds records by that time; nothing in them tells the GTID.
 //   - A server that was demoted still sends heartbeats, and would look idle. So where a store's
-//     address names several servers, which of them accepts writes is asked all the time, not only
+//     address names several servers, which of them accepts writes is asked once a minute, not only
 //     when a connection breaks.
 //   - Records have no pos. A message is found in another server's binlog by its id and the instant
 //     of its birth: a producer that had no answer sends the same id again, and that is another INSERT.

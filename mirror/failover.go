@@ -8,8 +8,10 @@ import (
 	"notifymirror/canal"
 )
 
-// primaryEvery is how often the servers of a store are asked which of them accepts writes.
-const primaryEvery = 10 * time.Second
+// primaryEvery is how often the servers of a store are asked which of them accepts writes: one
+// question to each, beside the survey. One that is demoted and replicates from the other still has
+// every transaction; one that is gone is noticed by its silence.
+const primaryEvery = time.Minute
 
 // errMoved ends a run that reads from a server that is not the primary any more.
 var errMoved = errors.New("another server of the store accepts writes than the one that is read")
