@@ -104,6 +104,7 @@ func (cfg Config) withDefaults() (Config, error) {
 	wrong(len(cfg.Topics) == 0, "Topics: none is given")
 	wrong(len(cfg.Partitions) > 0 && cfg.Group != "", "Partitions: a group assigns them; give one of the two")
 	wrong(len(cfg.Partitions) > 0 && len(cfg.Topics) != 1, "Partitions: they need exactly one topic")
+	wrong(cfg.End.Before(cfg.Start), "End: before Start")
 	wrong(!(cfg.Speed >= 0), "Speed: must be above 0")
 	wrong(cfg.Speed > 0 && cfg.Group != "" && cfg.End.kind == unset, "Speed: not with a group, unless there is an End")
 	wrong(cfg.Handler != nil && cfg.BatchHandler != nil, "BatchHandler: Handler is given too; give one of the two")

@@ -80,6 +80,18 @@ func (p Position) String() string {
 	return ""
 }
 
+// Before tells whether a position is certainly earlier than another one: both are times, or
+// both are offsets.
+func (p Position) Before(other Position) bool {
+	switch {
+	case p.kind == atTime && other.kind == atTime:
+		return p.time.Before(other.time)
+	case p.kind == atOffset && other.kind == atOffset:
+		return p.offset < other.offset
+	}
+	return false
+}
+
 // ParsePosition reads a position as people write it: oldest, newest, an offset, a time
 // (2026-11-29T14:00:00Z, or 2026-11-29T14:00:00 and 2026-11-29 in now's zone), or a
 // duration such as 15m, which is that long before now.

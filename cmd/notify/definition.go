@@ -20,11 +20,11 @@ func (d *definition) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&d.filter, "filter", "", `CEL over headers, key and topic, such as 'headers.region == "eu"'; a missing header reads as "" (empty: every message)`)
 	f.StringVar(&d.mode, "mode", "cluster", "cluster: one instance gets a message; broadcast: every instance that is attached")
-	f.DurationVar(&d.ackWait, "ack-wait", 0, "deliver again when not acknowledged within this time (0: the broker's ack_wait)")
-	f.DurationVar(&d.retryMin, "retry-min", 0, "shortest pause before the next attempt (0: the broker's retry_min)")
-	f.DurationVar(&d.retryMax, "retry-max", 0, "longest pause before the next attempt (0: the broker's retry_max)")
+	spanVar(f, &d.ackWait, "ack-wait", 0, "deliver again when not acknowledged within this time (0: the broker's ack_wait)")
+	spanVar(f, &d.retryMin, "retry-min", 0, "shortest pause before the next attempt (0: the broker's retry_min)")
+	spanVar(f, &d.retryMax, "retry-max", 0, "longest pause before the next attempt (0: the broker's retry_max)")
 	f.Uint32Var(&d.maxAttempts, "max-attempts", 0, "make a dead letter after so many attempts (0: the broker's max_attempts)")
-	f.DurationVar(&d.maxAge, "max-age", 0, "make a dead letter of what is older (0: the broker's max_age)")
+	spanVar(f, &d.maxAge, "max-age", 0, "make a dead letter of what is older (0: the broker's max_age)")
 }
 
 // request is what the flags ask for, with only the given ones set.

@@ -28,10 +28,10 @@ func TestATopicsSettingsAreSetByCreateAndSet(t *testing.T) {
 	for args, want := range map[string]string{
 		"durability=big":  `durability "big": want durable, replicated or memory`,
 		"durability":      `durability "": want durable, replicated or memory`,
-		"check_after":     "not a duration",
+		"check_after":     "want a duration",
 		"colour=red":      "want check_after=DURATION",
-		"check_after=5":   "not a duration",
-		"check_after=-5s": "want whole milliseconds",
+		"check_after=5":   "want a duration",
+		"check_after=-5s": "want a duration",
 		"check_after=5us": "want whole milliseconds",
 	} {
 		if r := b.notify(t, "", "topic", "set", "t", args); r.code != daemon.ExitUsage || !strings.Contains(r.err, want) {

@@ -50,7 +50,7 @@ With --group an existing group is joined, and shares its messages.`,
 	fl.BoolVar(&f.ack, "ack", false, "acknowledge what was printed (the default)")
 	fl.BoolVar(&f.nack, "nack", false, "refuse everything: the broker delivers again later")
 	fl.BoolVar(&f.noAck, "no-ack", false, "answer nothing: the broker delivers again after the ack wait")
-	fl.IntVar(&f.count, "count", 0, "end after so many; 0: never")
+	wholeVar(fl, &f.count, "count", 0, "end after so many; 0: never")
 	cmd.MarkFlagsMutuallyExclusive("ack", "nack", "no-ack")
 	cmd.MarkFlagsMutuallyExclusive("group", "filter")
 	cmd.Args = func(_ *cobra.Command, args []string) error {

@@ -76,7 +76,7 @@ func ago(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+	if d, err := parseSpan(text); err == nil {
 		return now.Add(-d), nil
 	}
 	return at(text)
@@ -84,7 +84,7 @@ func ago(text string, now time.Time) (time.Time, error) {
 
 // after reads a time, or how long it is after from.
 func after(text string, from time.Time) (time.Time, error) {
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+	if d, err := parseSpan(text); err == nil {
 		return from.Add(d), nil
 	}
 	return at(text)
@@ -93,7 +93,7 @@ func after(text string, from time.Time) (time.Time, error) {
 func at(text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return t, fmt.Errorf("%q: want a time such as 2026-11-29T14:00:00Z, or a duration such as 15m", text)
+		return t, fmt.Errorf("%q: want a time such as 2026-11-29T14:00:00Z, or a duration such as 15m or 7d", text)
 	}
 	return t, nil
 }

@@ -61,6 +61,9 @@ func (f verifyFlags) rangeAt(now time.Time) (over mirror.Range, err error) {
 	if over.Since, err = ago(f.since, now); err != nil {
 		return over, fmt.Errorf("--since: %w", err)
 	}
+	if over.Since.After(now) {
+		return over, errors.New("--since: is in the future")
+	}
 	if f.until == "" {
 		return over, nil
 	}

@@ -22,8 +22,8 @@ func (l *list) add(item any, cells ...string) {
 	l.rows = append(l.rows, cells)
 }
 
-// print writes the list. In text it is a table on a terminal, and lines of cells
-// separated by tabs elsewhere.
+// print writes the list. In text it is a table on a terminal, and lines of cells separated
+// by tabs elsewhere; that there is nothing is told beside it.
 func (a *app) print(l list) error {
 	switch a.format {
 	case "json":
@@ -44,6 +44,10 @@ func (a *app) print(l list) error {
 		if l.next != "" {
 			return a.printJSON(map[string]any{"truncated": true, "next": l.next})
 		}
+		return nil
+	}
+	if len(l.rows) == 0 {
+		a.say("no %s", strings.ReplaceAll(l.name, "_", " "))
 		return nil
 	}
 	if err := a.printRows(l.columns, l.rows); err != nil {

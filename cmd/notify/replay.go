@@ -65,29 +65,21 @@ named is not in it.`,
 	fl.StringVar(&f.group, "group", "", "the group")
 	fl.StringVar(&f.from, "from", "", positionForms)
 	fl.StringVar(&f.to, "to", "newest", "end there; the same forms, or newest: what is in the mirror now")
-	fl.Float64Var(&f.rate, "rate", 1000, "most messages a second; 0: as many as the group takes beside what is live")
+	rateVar(fl, &f.rate, "rate", 1000, "most messages a second; 0: as many as the group takes beside what is live")
 	fl.StringVar(&f.name, "name", "", "what it is remembered by (default: topic and range)")
 	fl.StringVar(&f.prefix, "prefix", "notify.", "prefix of the mirror's topics in Kafka")
 	for _, name := range []string{"group", "from"} {
 		_ = cmd.MarkFlagRequired(name) // fails for a flag that does not exist only
 	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !(f.rate >= 0) {
-			return errors.New("--rate: must not be below 0")
+	cmd.RunE = a.action(func(cmd *cobra.Command, args []string) error {
+		cfg := f.config(args[0])
+		cfg.Brokers = []string{a.kafka}
+		var err error
+		if cfg.Start, cfg.End, err = a.between(cmd.Context(), f.from, f.to, args[0], f.prefix); err != nil {
+			return err
 		}
-		return a.action(func(cmd *cobra.Command, args []string) error {
-			cfg, now := f.config(args[0]), time.Now()
-			cfg.Brokers = []string{a.kafka}
-			var err error
-			if cfg.Start, err = a.position(cmd.Context(), f.from, now, args[0], f.prefix); err != nil {
-				return fmt.Errorf("--from: %w", err)
-			}
-			if cfg.End, err = a.position(cmd.Context(), f.to, now, args[0], f.prefix); err != nil {
-				return fmt.Errorf("--to: %w", err)
-			}
-			return a.replay(cmd, cfg, f)
-		})(cmd, args)
-	}
+		return a.replay(cmd, cfg, f)
+	})
 	return cmd
 }
 

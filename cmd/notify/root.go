@@ -69,12 +69,13 @@ func (a *app) root() *cobra.Command {
 	f := root.PersistentFlags()
 	f.StringVarP(&a.format, "output", "o", "text", "text, json or jsonl (one object per line)")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "only data and errors")
-	f.DurationVar(&a.timeout, "timeout", 10*time.Second, "longest wait for an answer; while publishing many, longest time without any")
+	spanVar(f, &a.timeout, "timeout", 10*time.Second, "longest wait for an answer; while publishing many, longest time without any")
 	f.StringVar(&a.server, "server", envOr("NOTIFY_SERVER", "127.0.0.1:7700"), "broker, host:port (NOTIFY_SERVER)")
 	f.StringVar(&a.kafka, "kafka", envOr("NOTIFY_KAFKA", "127.0.0.1:7792"), "Kafka of the mirror, host:port (NOTIFY_KAFKA)")
 	f.StringVar(&a.ops, "ops", envOr("NOTIFY_OPS", "127.0.0.1:7711"), "ops address of canald, host:port (NOTIFY_OPS)")
 	root.AddCommand(a.devCommand(), a.publishCommand(), a.listenCommand(), a.topicCommand(), a.groupCommand(),
 		a.subCommand(), a.webhookCommand(), a.halfCommand(), a.outboxCommand(), a.deadCommand(), a.messageCommand(), a.replayCommand(), a.mirrorCommand(), a.boardCommand(), a.doctorCommand(), a.versionCommand())
+	plain(root)
 	return root
 }
 

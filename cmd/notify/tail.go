@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -44,24 +43,18 @@ how far it is.`,
 	fl.StringVar(&f.from, "from", "newest", positionForms)
 	fl.StringVar(&f.to, "to", "", "end there; the same forms (default: never)")
 	fl.Float64Var(&f.speed, "speed", 0, "times the original speed, by commit times: 1 as it was, 60 an hour in a minute (default: as fast as can be read)")
-	fl.IntVar(&f.count, "count", 0, "end after so many; 0: never")
+	wholeVar(fl, &f.count, "count", 0, "end after so many; 0: never")
 	fl.StringVar(&f.prefix, "prefix", "notify.", "prefix of the mirror's topics in Kafka")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cfg := stream.Config{Brokers: []string{a.kafka}, Topics: args, Prefix: f.prefix}
-		now := time.Now()
 		if cmd.Flags().Changed("speed") && !(f.speed > 0) {
 			return errors.New("--speed: must be above 0")
 		}
 		cfg.Speed = f.speed
 		return a.action(func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if cfg.Start, err = a.position(cmd.Context(), f.from, now, args[0], f.prefix); err != nil {
-				return fmt.Errorf("--from: %w", err)
-			}
-			if f.to != "" {
-				if cfg.End, err = a.position(cmd.Context(), f.to, now, args[0], f.prefix); err != nil {
-					return fmt.Errorf("--to: %w", err)
-				}
+			if cfg.Start, cfg.End, err = a.between(cmd.Context(), f.from, f.to, args[0], f.prefix); err != nil {
+				return err
 			}
 			return a.tail(cmd.Context(), cfg, f.count)
 		})(cmd, args)

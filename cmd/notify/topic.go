@@ -154,7 +154,7 @@ func (a *app) topicCreate() *cobra.Command {
 			})
 		}),
 	}
-	cmd.Flags().DurationVar(&checkAfter, "check-after", 0, "when a half that nobody decided is asked about first (0: the broker's check_after)")
+	spanVar(cmd.Flags(), &checkAfter, "check-after", 0, "when a half that nobody decided is asked about first (0: the broker's check_after)")
 	cmd.Flags().StringVar(&durability, "durability", "durable", "when a publish is acknowledged: durable (stored), replicated (a replica of the store has it too), or memory (never stored, lost when its broker dies)")
 	cmd.Flags().BoolVar(&noMirror, "no-mirror", false, "let the mirror pass its messages over")
 	return cmd
@@ -196,9 +196,9 @@ func (a *app) topicSet() *cobra.Command {
 func topicSetting(text string) (*notifyv1.UpdateTopicRequest, error) {
 	switch name, value, _ := strings.Cut(text, "="); name {
 	case "check_after":
-		d, err := time.ParseDuration(value)
+		d, err := parseSpan(value)
 		if err != nil {
-			return nil, usageError(fmt.Errorf("check_after=%s: not a duration: write a number and ms, s, m or h, such as 5m", value))
+			return nil, usageError(fmt.Errorf("check_after=%s: %w", value, err))
 		}
 		ms, err := milliseconds("check_after", d)
 		return &notifyv1.UpdateTopicRequest{CheckAfterMs: &ms}, err

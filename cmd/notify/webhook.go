@@ -121,7 +121,7 @@ func (a *app) webhookSet() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&req.Url, "url", "", "where to push to, https or http")
 	cmd.Flags().Uint32Var(&req.Concurrency, "concurrency", 0, "requests at once from one broker (default of a new webhook: 10)")
-	cmd.Flags().DurationVar(&timeout, "request-timeout", 0, "whole time of one attempt (default of a new webhook: 15s)")
+	spanVar(cmd.Flags(), &timeout, "request-timeout", 0, "whole time of one attempt (default of a new webhook: 15s)")
 	cmd.Flags().StringVar(&secretFile, "secret-file", "", "file with the whsec_ secret of a new webhook, - for stdin; otherwise the broker makes one")
 	return cmd
 }
@@ -229,7 +229,7 @@ func (a *app) webhookRotate() *cobra.Command {
 			})
 		}),
 	}
-	cmd.Flags().DurationVar(&keep, "keep", 24*time.Hour, "how long the old secret goes on signing; 0 ends it at once")
+	spanVar(cmd.Flags(), &keep, "keep", 24*time.Hour, "how long the old secret goes on signing; 0 ends it at once")
 	cmd.Flags().BoolVar(&req.Force, "force", false, "although two secrets sign now: the older one ends at once")
 	cmd.Flags().StringVar(&secretFile, "secret-file", "", "file with the new whsec_ secret, - for stdin; otherwise the broker makes one")
 	return cmd
