@@ -119,8 +119,10 @@ func (f *faults) killDump() {
 func (f *faults) killDumpInside() {
 	f.t.Helper()
 	db := f.Open()
-	if _, err := db.ExecContext(f.t.Context(), "CREATE TABLE IF NOT EXISTS bulk (filler VARBINARY(4096) NOT NULL)"); err != nil {
-		f.t.Fatal(err)
+	for _, statement := range []string{"DROP TABLE IF EXISTS bulk", "CREATE TABLE bulk (filler VARBINARY(4096) NOT NULL)"} {
+		if _, err := db.ExecContext(f.t.Context(), statement); err != nil {
+			f.t.Fatalf("%s: %v", statement, err)
+		}
 	}
 	tx, err := db.BeginTx(f.t.Context(), nil)
 	if err != nil {
