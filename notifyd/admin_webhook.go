@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -36,6 +37,9 @@ func (b *Broker) SetWebhook(ctx context.Context, req *connect.Request[notifyv1.S
 				return err
 			}
 		}
+		if err := b.webhooks.mayDial(r.GetUrl()); err != nil {
+			return err
+		}
 		e.URL = cmp.Or(r.GetUrl(), e.URL)
 		e.Concurrency = cmp.Or(int(r.GetConcurrency()), e.Concurrency, webhook.DefaultConcurrency)
 		e.Timeout = cmp.Or(int64(r.GetTimeoutMs())*1000, e.Timeout, webhook.DefaultTimeout.Microseconds())
@@ -60,6 +64,18 @@ func secretOf(text string) (s webhook.Secret, made bool, err error) {
 		return s, false, &message.FieldError{Field: "secret", Rule: err.Error()}
 	}
 	return s, false, nil
+}
+
+// mayDial refuses a URL whose host is an address that is never dialled.
+func (w *webhooks) mayDial(text string) error {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil // checkWebhook says so
+	}
+	if err := w.guard.CheckHost(u.Hostname()); err != nil {
+		return &message.FieldError{Field: "url", Rule: err.Error()}
+	}
+	return nil
 }
 
 func checkWebhook(e *store.Endpoint) error {

@@ -81,7 +81,7 @@ func New(cfg Config, deps Deps) (*Broker, error) {
 		return nil, fmt.Errorf("secret_keys: %w", err)
 	}
 	b.inMemory, b.replays = newMemoryTopics(c), newReplays()
-	b.webhooks = newWebhooks(b, ring, guard.Client(webhook.MaxTimeout, webhookIdle))
+	b.webhooks = newWebhooks(b, ring, guard)
 	c.decided, c.topic = b.decideAnywhere, b.findTopic
 	return b, nil
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"notifymirror/notifyd/egress"
 	"notifymirror/notifyd/store"
 	"notifymirror/notifyd/webhook"
 )
@@ -25,6 +26,7 @@ const webhookIdle = 64
 type webhooks struct {
 	b     *Broker
 	ring  *webhook.Ring
+	guard *egress.Guard
 	http  *http.Client
 	quiet chan struct{} // closed: no new request
 	ended chan struct{} // closed: run has ended
@@ -41,8 +43,8 @@ type problem struct {
 	text      string
 }
 
-func newWebhooks(b *Broker, ring *webhook.Ring, client *http.Client) *webhooks {
-	return &webhooks{b: b, ring: ring, http: client, quiet: make(chan struct{}), ended: make(chan struct{}),
+func newWebhooks(b *Broker, ring *webhook.Ring, guard *egress.Guard) *webhooks {
+	return &webhooks{b: b, ring: ring, guard: guard, http: guard.Client(webhook.MaxTimeout, webhookIdle), quiet: make(chan struct{}), ended: make(chan struct{}),
 		pushers: map[int32]*pusher{}, problems: map[int32]problem{}}
 }
 

@@ -468,6 +468,8 @@ func TestBadWebhooksAreRefusedWithTheFieldThatIsWrong(t *testing.T) {
 	}{
 		"no url":        {&notifyv1.SetWebhookRequest{Group: "g"}, "url: it must begin with https"},
 		"password":      {&notifyv1.SetWebhookRequest{Group: "g", Url: "https://u:p@example.com"}, "url: it holds a user or password"},
+		"metadata":      {&notifyv1.SetWebhookRequest{Group: "g", Url: "http://169.254.169.254/latest"}, "169.254.169.254 is not public; egress_networks allows more"},
+		"private":       {&notifyv1.SetWebhookRequest{Group: "g", Url: "https://[::ffff:10.0.0.1]:8443/x"}, "10.0.0.1 is not public"},
 		"concurrency":   {&notifyv1.SetWebhookRequest{Group: "g", Url: "https://example.com", Concurrency: 1001}, "concurrency: 1001 is not 1 to 1000"},
 		"timeout":       {&notifyv1.SetWebhookRequest{Group: "g", Url: "https://example.com", TimeoutMs: 60001}, "timeout: 1m0.001s is not 100ms to 1m0s"},
 		"secret":        {&notifyv1.SetWebhookRequest{Group: "g", Url: "https://example.com", Secret: "whsec_eA=="}, "secret: the secret has 1 bytes"},

@@ -91,10 +91,24 @@ func (g *Guard) control(_ context.Context, _, address string, _ syscall.RawConn)
 	if err != nil {
 		return fmt.Errorf("%w: %s", ErrBlocked, address)
 	}
-	if !g.Allowed(ap.Addr()) {
-		return fmt.Errorf("%w: %s is not public; egress_networks allows more", ErrBlocked, ap.Addr())
+	return g.check(ap.Addr())
+}
+
+func (g *Guard) check(a netip.Addr) error {
+	if !g.Allowed(a) {
+		return fmt.Errorf("%w: %s is not public; egress_networks allows more", ErrBlocked, a)
 	}
 	return nil
+}
+
+// CheckHost says beforehand that the host of a URL is an address that may not be dialled. Where
+// a name leads is known only when it is.
+func (g *Guard) CheckHost(host string) error {
+	a, err := netip.ParseAddr(host)
+	if err != nil {
+		return nil
+	}
+	return g.check(a)
 }
 
 // Client is an HTTP client behind the guard. timeout is the longest of a whole call, answer
