@@ -18,7 +18,6 @@ import (
 
 	"notifymirror/notifyd/api/notify/v1/notifyv1connect"
 	"notifymirror/notifyd/egress"
-	"notifymirror/notifyd/message"
 	"notifymirror/notifyd/store"
 	"notifymirror/notifyd/webhook"
 )
@@ -186,26 +185,12 @@ func (b *Broker) handler() http.Handler {
 		connect.WithInterceptors(strict{}), connect.WithCodec(strictJSON{"json"}), connect.WithCodec(strictJSON{"json; charset=utf-8"})}
 	mux.Handle(notifyv1connect.NewMessagingHandler(b, options...))
 	mux.Handle(notifyv1connect.NewAdminHandler(b, options...))
-	return b.refuseLarge(mux)
+	return b.refuse(mux)
 }
 
 // maxRequest is the largest request, or frame of a stream, in bytes: the largest body in
 // base64, as JSON has it, and room for the rest.
 func (b *Broker) maxRequest() int { return int(b.cfg.MaxBodyBytes)*2 + 1<<20 }
-
-// refuseLarge answers a request that is too large by its length, without reading it.
-func (b *Broker) refuseLarge(next http.Handler) http.Handler {
-	errors := connect.NewErrorWriter()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength <= int64(b.maxRequest()) {
-			next.ServeHTTP(w, r)
-			return
-		}
-		// An error here means that the client has gone.
-		_ = errors.Write(w, r, rpcError(&message.FieldError{Field: "body", Rule: fmt.Sprintf("the request is too large for any body of at most %d bytes", b.cfg.MaxBodyBytes),
-			Size: int(r.ContentLength), Limit: b.maxRequest()}))
-	})
-}
 
 // reroute makes publishes follow the set of owned shards.
 func (b *Broker) reroute(ctx context.Context) {

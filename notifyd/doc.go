@@ -62,7 +62,8 @@
 // that takes and hands over shards (takeover.go).
 //
 // hub.go holds the groups and the instances that are attached. The rest serves the Admin service: admin.go, and
-// admin_*.go for what one kind of thing needs; pending.go counts what waits for groups; webhookseal.go keeps the secrets of webhooks. One message's life is
+// admin_*.go for what one kind of thing needs; pending.go counts what waits for groups; webhookseal.go keeps the secrets of webhooks;
+// refuse.go answers what is no call. One message's life is
 // what the store has (store.Life) and what its owner sees in memory (look.go), put into words by life.go.
 //
 // What is not obvious:
