@@ -131,11 +131,17 @@ func fatalDump(text string, ownID bool) (*StopError, Cause) {
 		return fileGoneError(text), ""
 	case has("impossible position", "position > file size"):
 		return pastEndError(text), ""
+	case has("truncated in the middle of event"):
+		return incidentError(text), Damaged
 	}
+	return incidentError(text), ""
+}
+
+func incidentError(text string) *StopError {
 	return &StopError{
 		Reason: ErrIncident, What: text,
 		Mend: "check the server's error log and its binlog files; " + acceptGap,
-	}, ""
+	}
 }
 
 // causeOf tells how a connection was lost.

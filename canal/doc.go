@@ -85,6 +85,11 @@
 //     id. The GTID sets tell the first two before the dump; on MariaDB that takes the start of
 //     the oldest file, which only an account with REPLICATION CLIENT may ask for, and else the
 //     text tells. A deleted file has a number of its own there, 29.
+//   - A MariaDB that was killed while it wrote leaves the beginning of an event at the end of a
+//     binlog file, and ends every dump that comes so far ("binlog truncated in the middle of
+//     event"). The transaction never committed. All before it has been sent by then, and from
+//     there the server begins with the next file. So that is tried again before it counts as
+//     an incident.
 //   - Error 1045 while registering, after an ordinary login succeeded, is the missing
 //     REPLICATION SLAVE, not the password.
 //   - go-mysql asks for events without checksums, and the servers send them as they stand in

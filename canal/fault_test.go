@@ -293,7 +293,7 @@ func TestErrorsOfTheServerAreToldApart(t *testing.T) {
 		{29, "File './binlog.000002' not found (Errcode: 2 \"No such file or directory\")", ErrFileGone},
 		{1236, "Client requested source to start replication from position > file size", ErrPastEnd},
 		{1236, "Client requested master to start replication from impossible position", ErrPastEnd},
-		{1236, "binlog truncated in the middle of event", ErrIncident},
+		{1236, "Got fatal error from master: could not find next log", ErrIncident},
 		{1789, "The master has purged binary logs containing GTIDs that the slave requires.", ErrPurged},
 		{1227, "Access denied; you need (at least one of) the REPLICATION SLAVE privilege(s) for this operation", ErrGrant},
 		{1045, "Access denied for user", ErrGrant},
@@ -391,6 +391,15 @@ func TestADamagedEventIsReadAgainAFewTimes(t *testing.T) {
 			t.Errorf("transaction %q", got)
 		}
 	})
+}
+
+func TestAFileThatStaysCutOffIsAnIncident(t *testing.T) {
+	s := newPrimary(t, MariaDB, func(d *dump) {
+		d.fail(1236, "binlog truncated in the middle of event; consider out of disk space on master")
+	})
+	if err := s.tail(Position{}).failure(); !errors.Is(err, ErrIncident) || len(s.asked()) != 1+maxDamaged {
+		t.Errorf("error %v after %d dumps", err, len(s.asked()))
+	}
 }
 
 func TestATransactionSentTwiceStopsTheTailer(t *testing.T) {

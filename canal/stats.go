@@ -15,7 +15,7 @@ const (
 	EOF     Cause = "eof"     // the connection was cut
 	Killed  Cause = "killed"  // the server ended it: shutdown, KILL, another reader with our server id
 	Refused Cause = "refused" // the connection could not be made
-	Damaged Cause = "damaged" // an event could not be decoded
+	Damaged Cause = "damaged" // an event could not be decoded, or its file ends within it
 )
 
 // Causes are all causes.

@@ -62,7 +62,7 @@ type run struct {
 // errEnough is the caller's wish to hear no more.
 var errEnough = errors.New("enough")
 
-// maxDamaged is how often an event that cannot be decoded is read again.
+// maxDamaged is how often an event that cannot be decoded, or is cut off, is read again.
 const maxDamaged = 3
 
 func (r *run) run(ctx context.Context) error {

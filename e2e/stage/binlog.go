@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,6 +36,7 @@ type Insert struct {
 type Binlog struct {
 	s      *Stage
 	schema string
+	config replication.BinlogSyncerConfig
 
 	mu      sync.Mutex
 	at      mysql.Position
@@ -66,26 +68,49 @@ func (s *Stage) BinlogFrom(at mysql.Position) *Binlog {
 	if s.Database.Server().Flavor == embedded.MariaDB {
 		flavor = mysql.MariaDBFlavor
 	}
-	syncer := replication.NewBinlogSyncer(replication.BinlogSyncerConfig{
+	b := &Binlog{s: s, schema: cfg.DBName, at: at, config: replication.BinlogSyncerConfig{
 		ServerID: rand.Uint32N(1<<30) + 1, Flavor: flavor, Host: host, Port: uint16(number), User: cfg.User, Password: cfg.Passwd,
 		VerifyChecksum: true, Logger: slog.New(slog.DiscardHandler),
-	})
-	b := &Binlog{s: s, schema: cfg.DBName, at: at}
-	events, err := syncer.StartSync(mysql.Position{Name: b.at.Name, Pos: 4})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	}}
 	ctx, stop := context.WithCancel(context.WithoutCancel(s.t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- b.follow(ctx, events) }()
+	go func() { ended <- b.run(ctx, at.Name) }()
 	s.t.Cleanup(func() {
 		stop()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			s.t.Errorf("binlog: %v", err)
 		}
-		syncer.Close()
 	})
 	return b
+}
+
+// run follows from the beginning of a file on. One that a kill of the server cut off ends with
+// an error, and the next one goes on.
+func (b *Binlog) run(ctx context.Context, file string) error {
+	for {
+		err := b.file(ctx, file)
+		if err == nil || !strings.Contains(err.Error(), "truncated in the middle of event") {
+			return err
+		}
+		b.mu.Lock()
+		name, number, _ := strings.Cut(b.at.Name, ".")
+		b.mu.Unlock()
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			return err
+		}
+		file = fmt.Sprintf("%s.%06d", name, n+1)
+	}
+}
+
+func (b *Binlog) file(ctx context.Context, name string) error {
+	syncer := replication.NewBinlogSyncer(b.config)
+	defer syncer.Close()
+	events, err := syncer.StartSync(mysql.Position{Name: name, Pos: 4})
+	if err != nil {
+		return err
+	}
+	return b.follow(ctx, events)
 }
 
 // BinlogEnd is where the server's binlog ends.
