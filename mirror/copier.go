@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"notifymirror/canal"
+	"notifymirror/mirror/transact"
 )
 
 // surveyEvery is how often the server's clock and its list of binlog files are asked for.
@@ -58,7 +59,7 @@ type Copier struct {
 	survey       func(context.Context) (canal.Survey, error)
 	surveyEvery  time.Duration
 	connected    func() bool
-	dialer       dialer
+	dialer       transact.Dialer
 	lookEvery    time.Duration // verifyEvery
 	primaryEvery time.Duration
 }
@@ -206,7 +207,7 @@ func (c *Copier) run(ctx context.Context, m *member) (copied bool, err error) {
 	} else {
 		c.metrics.errors.WithLabelValues("start").Inc()
 	}
-	if err != nil && fenced(err) {
+	if err != nil && transact.Fenced(err) {
 		err = fmt.Errorf("%w: %w", errFenced, err)
 	}
 	err = c.explained(err, m.group.topic, s.topics)
@@ -293,7 +294,7 @@ func (c *Copier) writeFault(ctx context.Context, s *start, err error) error {
 	if errors.Is(err, context.Canceled) {
 		grace, stop := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)
 		defer stop()
-		s.producer.abort(grace)
+		s.producer.Abort(grace)
 		return err
 	}
 	c.metrics.errors.WithLabelValues("produce").Inc()
@@ -346,4 +347,16 @@ type backoff struct{ last time.Duration }
 func (b *backoff) wait(ctx context.Context) bool {
 	b.last = min(5*time.Second, max(100*time.Millisecond, 2*b.last))
 	return pause(ctx, b.last/2+rand.N(b.last/2))
+}
+
+// pause is false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

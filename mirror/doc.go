@@ -51,7 +51,6 @@
 //	seat.go        who is active                       (pure)
 //	member.go      keeps the seat: joins, sends heartbeats, leaves
 //	group.go       the consumer group's protocol
-//	cutter.go      connections that can be cut
 //	start.go       take over: the order of steps, and what is refused
 //	failover.go    another server of the store is the primary now
 //	ahead.go       which messages only the mirror has
@@ -71,8 +70,6 @@
 //	chunk.go       records on their way, and their memory
 //	batch.go       when a Kafka transaction is large enough (pure)
 //	writer.go      chunks -> Kafka transactions
-//	produce.go     one Kafka transaction at a time
-//	deliver.go     its batches to the partitions' leaders
 //	checkpoint.go  the checkpoint's records            (pure, layout on top)
 //	topics.go      mirror topics: partitions, ids, limits; the checkpoint topic
 //	obstacle.go    what Kafka refuses until somebody mends it
@@ -87,8 +84,8 @@
 //	sightings.go   ids on disk until they are compared
 //	status.go, metrics.go, errors.go
 //
-// Package record has the format of a mirrored message, package embedded a Kafka for
-// development and tests.
+// Package record has the format of a mirrored message, package transact writes the Kafka
+// transactions, and package embedded has a Kafka for development and tests.
 //
 // # Not obvious
 //
@@ -137,10 +134,7 @@
 //   - The partition that the group assigns is never read through the group.
 //   - A standby shows a lag of 0: the active one's counts, and only that one knows it.
 //   - sarama's calls take no context, and its connections cannot be closed while a call waits
-//     on one. So they are made by a cutter, which ends them under sarama's feet.
-//   - A batch that is sent again, because its answer did not come or its leader moved, has the
-//     same numbers: Kafka takes it once. A new transaction's would be new numbers, therefore
-//     nothing of a failed transaction is ever put into another one.
+//     on one. So they are made by a transact.Cutter, which ends them under sarama's feet.
 //   - Kafka's retention counts from a record's timestamp, which is the commit time: what is
 //     copied later than the topic's retention.ms is deleted soon after.
 //   - A commit is answered before its markers are written, so a reader may see the end of a

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"notifymirror/mirror/transact"
 )
 
 // groupProtocol is the name under which members share out the checkpoint partition.
@@ -31,7 +33,7 @@ type group struct {
 	session     time.Duration
 	brokers     []string
 	config      *sarama.Config
-	conns       *cutter
+	conns       *transact.Cutter
 
 	client sarama.Client
 	member string // our id in the group, given by it
@@ -39,8 +41,8 @@ type group struct {
 }
 
 // newGroup connects nowhere.
-func newGroup(c Config, storeID string, session time.Duration, d dialer) *group {
-	conns := newCutter(d, time.Second)
+func newGroup(c Config, storeID string, session time.Duration, d transact.Dialer) *group {
+	conns := transact.NewCutter(d, time.Second)
 	s := saramaConfig(c, conns)
 	s.Net.ReadTimeout = session + 2*time.Second // joining may wait for others that long
 	s.Net.WriteTimeout = s.Net.ReadTimeout
@@ -163,7 +165,7 @@ func (g *group) beat(generation int32) error {
 // leave gives the seat up at once, so that nobody waits for it, and disconnects. It takes
 // at most limit. It is a courtesy: a group that cannot be told notices by itself.
 func (g *group) leave(limit time.Duration) {
-	timer := time.AfterFunc(limit, g.conns.end)
+	timer := time.AfterFunc(limit, g.conns.End)
 	defer timer.Stop()
 	if g.member != "" {
 		g.disconnect() // what it had was cut, perhaps
@@ -173,7 +175,7 @@ func (g *group) leave(limit time.Duration) {
 			})
 		}
 	}
-	g.conns.end()
+	g.conns.End()
 	g.disconnect()
 }
 

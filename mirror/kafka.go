@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"notifymirror/mirror/record"
+	"notifymirror/mirror/transact"
 )
 
 // kafka is a connection to a Kafka cluster, for one run of a store's mirror. Its calls are
@@ -19,14 +20,14 @@ import (
 type kafka struct {
 	client          sarama.Client
 	admin           sarama.ClusterAdmin
-	conns           *cutter
+	conns           *transact.Cutter
 	transactionalID string
 }
 
 // saramaConfig is sarama's configuration. A wait that sarama makes inside is at most
 // (attempts x timeout) long, so that a dead broker is noticed before the transaction
 // times out a second time; once its connections have ended it pauses no more between attempts.
-func saramaConfig(c Config, conns *cutter) *sarama.Config {
+func saramaConfig(c Config, conns *transact.Cutter) *sarama.Config {
 	s := sarama.NewConfig()
 	s.ClientID = c.Kafka.ClientID
 	s.Version = sarama.V2_8_0_0
@@ -36,7 +37,7 @@ func saramaConfig(c Config, conns *cutter) *sarama.Config {
 	s.Metadata.AllowAutoTopicCreation = false
 	s.Metadata.Retry.Max = 2
 	s.Metadata.Retry.BackoffFunc = func(int, int) time.Duration {
-		if conns.dead.Load() {
+		if conns.Ended() {
 			return 0
 		}
 		return retryPause
@@ -45,9 +46,12 @@ func saramaConfig(c Config, conns *cutter) *sarama.Config {
 	return s
 }
 
+// retryPause is how long a question to Kafka waits for another try.
+const retryPause = 250 * time.Millisecond
+
 // dial connects; the caller closes. d is nil but in tests.
-func dial(c Config, transactionalID string, d dialer) (*kafka, error) {
-	conns := newCutter(d, 3*time.Second)
+func dial(c Config, transactionalID string, d transact.Dialer) (*kafka, error) {
+	conns := transact.NewCutter(d, 3*time.Second)
 	client, err := sarama.NewClient(c.Kafka.Brokers, saramaConfig(c, conns))
 	if err != nil {
 		return nil, fmt.Errorf("kafka %s: %w", strings.Join(c.Kafka.Brokers, ","), err)
@@ -61,7 +65,7 @@ func dial(c Config, transactionalID string, d dialer) (*kafka, error) {
 
 // close ends every connection, and with it what waits for an answer.
 func (k *kafka) close() error {
-	k.conns.end()
+	k.conns.End()
 	if err := k.client.Close(); err != nil {
 		return fmt.Errorf("kafka: close: %w", err)
 	}

@@ -45,7 +45,7 @@ func newMember(g *group) *member {
 func (m *member) run(ctx context.Context) error {
 	cut := make(chan struct{})
 	context.AfterFunc(ctx, func() { // a question that waits for others would delay a planned stop
-		m.group.conns.cut()
+		m.group.conns.Cut()
 		close(cut)
 	})
 	again := false // everybody must join anew

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/IBM/sarama"
+
+	"notifymirror/mirror/transact"
 )
 
 // An Obstacle is what Kafka refuses until somebody mends something there. The mirror waits:
@@ -43,11 +45,11 @@ func (c *Copier) obstacle(err error) *Obstacle {
 		return o
 	}
 	topic := "TOPIC"
-	if p, ok := errors.AsType[*produceError](err); ok {
-		topic = p.topic
+	if p, ok := errors.AsType[*transact.RecordError](err); ok {
+		topic = p.Topic
 	}
 	if l, ok := errors.AsType[*lackError](err); ok {
-		topic = l.topic
+		topic = l.Topic
 	}
 	at := strings.Join(c.config.Kafka.Brokers, ",")
 	describe := fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --describe --topic %s", at, topic)

@@ -1,31 +1,18 @@
 package mirror
 
 import (
-	"math"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// Behind the largest sequence number comes 0, as Kafka counts.
-func TestSequenceNumbersGoAround(t *testing.T) {
-	for _, c := range []struct {
-		at   int32
-		n    int
-		want int32
-	}{
-		{0, 0, 0}, {0, 7, 7}, {math.MaxInt32 - 1, 1, math.MaxInt32}, {math.MaxInt32, 1, 0}, {math.MaxInt32 - 2, 5, 2},
-	} {
-		if got := following(c.at, c.n); got != c.want {
-			t.Errorf("%d records behind %d: %d, want %d", c.n, c.at, got, c.want)
-		}
-	}
-}
-
 // produceErrors is how often a run of the mirror ended by its writer.
 func produceErrors(c *Copier) float64 {
 	return testutil.ToFloat64(c.metrics.errors.WithLabelValues("produce"))
 }
+
+// produceAttempts is how often, at most, a batch is sent.
+const produceAttempts = 4
 
 // A batch is sent again when its leader has moved or its answer is lost, and the run goes on.
 func TestBatchIsSentAgainAndTakenOnce(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/IBM/sarama"
+
+	"notifymirror/mirror/transact"
 )
 
 // Kafka's own topics, without which no transaction ends and no group has a leader.
@@ -44,16 +46,16 @@ func (c *Copier) explained(err error, checkpoints string, topics map[string]topi
 
 // lackError is a partition that cannot be written, since brokers are away.
 type lackError struct {
-	partition
+	transact.Partition
 	inSync, replicas []int32
 	least            int // that must be in sync
 }
 
 func (e *lackError) Error() string {
 	if e.least == 0 {
-		return fmt.Sprintf("kafka topic %s partition %d: no leader: it is on brokers %v", e.topic, e.no, e.replicas)
+		return fmt.Sprintf("kafka topic %s partition %d: no leader: it is on brokers %v", e.Topic, e.Number, e.replicas)
 	}
-	return fmt.Sprintf("kafka topic %s partition %d: in sync on brokers %v of %v, and min.insync.replicas is %d", e.topic, e.no, e.inSync, e.replicas, e.least)
+	return fmt.Sprintf("kafka topic %s partition %d: in sync on brokers %v of %v, and min.insync.replicas is %d", e.Topic, e.Number, e.inSync, e.replicas, e.least)
 }
 
 func (e *lackError) Is(target error) bool { return target == sarama.ErrNotEnoughReplicas }
@@ -66,7 +68,7 @@ func (k *kafka) lack(topics []string) (*lackError, error) {
 	}
 	for _, t := range res.Topics {
 		for _, p := range t.Partitions {
-			e := &lackError{partition: partition{t.Name, p.ID}, inSync: p.Isr, replicas: p.Replicas}
+			e := &lackError{Partition: transact.Partition{Topic: t.Name, Number: p.ID}, inSync: p.Isr, replicas: p.Replicas}
 			switch {
 			case p.Leader < 0:
 				return e, nil

@@ -10,6 +10,7 @@ import (
 
 	"notifymirror/canal"
 	"notifymirror/mirror/record"
+	"notifymirror/mirror/transact"
 )
 
 // EmbeddedCluster is the id that the embedded Kafka gives itself.
@@ -33,7 +34,7 @@ const evidence = 200
 // Then the binlog is read from the checkpoint's position, and the reader verifies that.
 type start struct {
 	kafka    *kafka
-	producer *producer
+	producer *transact.Producer
 	info     storeInfo
 	topic    string // of checkpoints
 	at       checkpoint
@@ -68,7 +69,7 @@ func (c *Copier) open(ctx context.Context, m *member) (s *start, err error) {
 	if err := m.confirm(ctx); err != nil {
 		return s, err
 	}
-	if s.producer, err = newProducer(ctx, s.kafka, c.config.TransactionTimeout); err != nil {
+	if s.producer, err = transact.New(ctx, s.kafka.client, s.kafka.transactionalID, c.config.TransactionTimeout); err != nil {
 		return s, c.refusal(err)
 	}
 	saved, virgin, err := readCheckpoint(ctx, s.kafka, s.topic)
@@ -117,13 +118,14 @@ func (c *Copier) readable(ctx context.Context, s *start) error {
 
 // close ends what was opened.
 func (s *start) close() error {
-	switch {
-	case s.producer != nil:
-		return s.producer.close(s.kafka)
-	case s.kafka != nil:
-		return s.kafka.close()
+	if s.kafka == nil {
+		return nil
 	}
-	return nil
+	err := s.kafka.close()
+	if s.producer != nil {
+		s.producer.Wait()
+	}
+	return err
 }
 
 // checkCluster refuses the embedded Kafka where it was not asked for.

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"notifymirror/canal"
+	"notifymirror/mirror/transact"
 )
 
 const (
@@ -23,7 +24,7 @@ const (
 
 // A writer puts chunks into Kafka transactions, each with the checkpoint behind it.
 type writer struct {
-	producer *producer
+	producer *transact.Producer
 	topic    string // of checkpoints
 	writer   string // Checkpoint.Writer
 	batch    batch
@@ -136,9 +137,9 @@ func (w *writer) take(ctx context.Context, c *chunk) error {
 	w.batch.add(n, c.size, c.lowest, time.Now())
 	for i := range c.items {
 		it := &c.items[i]
-		w.producer.send(partition{it.topic.Topic, it.partition}, it.at, &it.record)
+		w.producer.Send(transact.Partition{Topic: it.topic.Topic, Number: it.partition}, it.at, &it.record)
 	}
-	if w.batch.full() || time.Since(w.begun) > w.producer.timeout/3 {
+	if w.batch.full() || time.Since(w.begun) > w.producer.Timeout()/3 {
 		return w.commit(ctx)
 	}
 	return nil
@@ -188,7 +189,7 @@ func (w *writer) commit(ctx context.Context) error {
 		w.send(now, key, value)
 	}
 	w.send(now, []byte(checkpointKey), encodeCheckpoint(w.at))
-	if err := w.producer.commit(ctx); err != nil {
+	if err := w.producer.Commit(ctx); err != nil {
 		return err
 	}
 	w.committed(time.Now())
@@ -197,7 +198,7 @@ func (w *writer) commit(ctx context.Context) error {
 
 // send adds a record for the checkpoint topic.
 func (w *writer) send(now time.Time, key, value []byte) {
-	w.producer.send(partition{w.topic, 0}, now.Truncate(time.Millisecond), &sarama.Record{Key: key, Value: value})
+	w.producer.Send(transact.Partition{Topic: w.topic}, now.Truncate(time.Millisecond), &sarama.Record{Key: key, Value: value})
 }
 
 // committed accounts for a transaction that is in Kafka.

@@ -32,9 +32,9 @@
 // Files: config.go, consumer.go (Run), records.go (the iterator), group.go and
 // assigned.go (the two ways to get partitions), bookmark.go (a replay that is remembered), partition.go (handle), outcome.go (what a
 // handler may answer), reject.go (the reject topic), typed.go (JSON and protobuf bodies),
-// processor.go (exactly once), takeover.go (its partitions and transactions), step.go (what
-// a batch becomes), commit.go (how far), start.go (positions), log.go (questions to Kafka), pace.go (replay at
-// a speed), held.go (the
+// processor.go (exactly once), takeover.go (its partitions), position.go (how far its state is),
+// transaction.go (what it writes), step.go (what a batch becomes), commit.go (how far),
+// start.go (positions), log.go (questions to Kafka), pace.go (replay at a speed), held.go (the
 // partitions read at present), lag.go, metrics.go, errors.go.
 //
 // Not obvious:
@@ -57,6 +57,16 @@
 //   - A Processor that died inside a transaction leaves offsets that are not stable: the
 //     next member waits until Kafka ends the transaction, at most the session timeout and
 //     however often Kafka looks (10 s by default, on its side).
+//   - After an error of a transaction nothing of it is tried again: the member aborts it, if
+//     Kafka still takes that, joins the group anew, and begins at the committed offset and state.
+//   - Kafka may say that a transaction is over and have no end of it in a partition (see
+//     package transact). The next commit of the partition's transactional id would end both,
+//     and its outputs could be there twice. So a Processor takes no partition while its offset
+//     is not stable or a transaction is open in its state; the log says so, and it stands still
+//     until somebody ends that transaction.
+//   - A Processor goes on where its state is, and not where the group's offset is when that is
+//     older: a group's offset can be forgotten or old, and then the state would have records
+//     twice.
 //   - A Processor's state belongs to the partition, not to the key: when a topic grows, keys
 //     that move leave their state behind.
 //   - A Processor's state is read from its topic at each takeover, and each batch writes

@@ -29,6 +29,10 @@ var (
 	// errNotCommitted is returned by a processor's handler whose transaction failed: what
 	// became of it is not known.
 	errNotCommitted = errors.New("transaction not known to be committed")
+	// errNeverEnded is what stands in a processor's way when Kafka says that a transaction
+	// of its predecessor has ended, and has not written so everywhere.
+	errNeverEnded = errors.New("a transaction has an end in no partition that it wrote to: kafka lost it; " +
+		"find it with kafka-transactions.sh find-hanging, and end it with kafka-transactions.sh abort")
 	// errNotOfBatch is what comes of an At with another batch's record.
 	errNotOfBatch = errors.New("a handler may name only records that it was given")
 )

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"notifymirror/mirror/record"
+	"notifymirror/mirror/transact"
 )
 
 // ProcessorConfig is a processor's configuration. Group, one topic, State and Process
@@ -20,7 +21,9 @@ type ProcessorConfig struct {
 	// SessionTimeout is also the transaction's timeout.
 	Config
 	// State is the topic of the state, by its name in Kafka, for this group alone. It is
-	// made when it is missing: compacted, with as many partitions as the input has.
+	// made when it is missing: compacted, with as many partitions as the input has. It
+	// knows how far the input is in it: to process again what was processed, use another
+	// one; setting the group's offset back has no effect.
 	State string
 	// MaxState bounds the state of one partition, keys and values, in bytes. Default 64 MiB.
 	MaxState int
@@ -114,7 +117,8 @@ func (p *Processor) Run(ctx context.Context) (err error) {
 	sc := p.c.cfg.sarama()
 	sc.Consumer.Offsets.AutoCommit.Enable = false // offsets go with the transactions only
 	return p.c.runGroup(ctx, sc, func(stop func()) membership {
-		return &processing{p: p, log: log, reader: reader, failures: failures{stop: stop}}
+		return &processing{p: p, log: log, reader: reader, instance: sc.Consumer.Group.InstanceId, failures: failures{stop: stop},
+			closing: func() (context.Context, func()) { return withGrace(ctx, abortGrace) }}
 	})
 }
 
@@ -125,6 +129,10 @@ type processing struct {
 	p      *Processor
 	log    *kafkaLog
 	reader sarama.Consumer
+	// instance is the member's, when it is a static one.
+	instance string
+	// closing is a context in which partitions are given up, and its end.
+	closing func() (context.Context, func())
 
 	mu    sync.Mutex
 	tasks map[place]*task
@@ -136,13 +144,17 @@ func (g *processing) Setup(s sarama.ConsumerGroupSession) error {
 	g.tasks = map[place]*task{}
 	var all errgroup.Group
 	all.SetLimit(8)
+	of := transact.Member{Group: g.p.cfg.Group, ID: s.MemberID(), Generation: s.GenerationID()}
+	if instance := g.instance; instance != "" {
+		of.Instance = &instance
+	}
 	for kafka, claimed := range s.Claims() {
 		if err := g.log.makeState(g.p.cfg.State, kafka); err != nil { // the input may have grown
 			return err
 		}
 		for _, n := range claimed {
 			all.Go(func() error {
-				t, err := g.p.take(s.Context(), g.log, g.reader, place{kafka, n})
+				t, err := g.p.take(s.Context(), g.log, g.reader, of, place{kafka, n})
 				if err != nil {
 					return fmt.Errorf("%s partition %d: %w", kafka, n, err)
 				}
@@ -194,10 +206,14 @@ func (g *processing) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Co
 func (g *processing) Cleanup(s sarama.ConsumerGroupSession) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	ctx, release := g.closing()
+	defer release()
+	var all sync.WaitGroup
 	for _, t := range g.tasks {
-		t.writer.close()
+		all.Go(func() { t.writer.close(ctx) })
 		t.letGo()
 	}
+	all.Wait()
 	g.tasks = nil
 	g.p.c.cfg.Logger.Info("partitions given up", "group", g.p.cfg.Group, "generation", s.GenerationID())
 	return nil

@@ -1,10 +1,16 @@
 package stream_test
 
 import (
+	"context"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"notifymirror/mirror/record"
 )
 
 // Kafka stops while a processor works, again and again, and comes back. The processor lives on, and the outputs have
@@ -53,4 +59,55 @@ func all(t *testing.T, kafka string) (values []string) {
 			values = append(values, string(r.Value))
 		}
 	}
+}
+
+// A state that another transaction still changes is not read: what Kafka says to be over may lack its end there, and the
+// next commit of the same id would be the end of both.
+func TestAProcessorDoesNotGoOnBehindAnOpenTransactionInItsState(t *testing.T) {
+	name := topic(t, 1)
+	out := processed(t, name)
+	m := newMirror(t, name)
+	m.commit(0, "a", "b")
+	cfg := numbering(name, out, brokers())
+	r := processor(t, cfg)
+	outputs(t, out, 2)
+	r.stop(t)
+
+	other := client(t, kgo.TransactionalID("other-"+name), kgo.DefaultProduceTopic(cfg.State))
+	if err := other.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.ProduceSync(deadline(t), &kgo.Record{Key: []byte("n"), Value: []byte("100")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	m.commit(0, "c")
+	epoch := producerEpoch(t, name)
+	r = processor(t, cfg)
+	waitFor(t, "takeover", func() bool { return producerEpoch(t, name) != epoch })
+	soon, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	reader := client(t, kgo.ConsumeTopics(out), kgo.ConsumeResetOffset(kgo.NewOffset().AfterMilli(time.Now().UnixMilli())))
+	if fetches := reader.PollFetches(soon); fetches.NumRecords() > 0 {
+		t.Errorf("output %q", fetches.Records()[0].Value)
+	}
+	if err := other.EndTransaction(deadline(t), kgo.TryCommit); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(outputs(t, out, 3)["0"], ", "); got != "1 a, 2 b, 101 c" {
+		t.Errorf("outputs %q", got)
+	}
+	r.stop(t)
+}
+
+// producerEpoch is that of the transactional id of a processor's partition 0, which a takeover raises.
+func producerEpoch(t *testing.T, name string) int16 {
+	t.Helper()
+	all, err := kadm.NewClient(client(t)).DescribeTransactions(deadline(t), name+"/"+record.TopicName("", name)+"/0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, txn := range all {
+		return txn.ProducerEpoch
+	}
+	return -1
 }

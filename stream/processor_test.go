@@ -333,3 +333,38 @@ func TestKilledProcessorsCountEachRecordOnce(t *testing.T) {
 		}
 	}
 }
+
+// A group's offset may be forgotten, or old: the state knows better.
+func TestAProcessorGoesOnWhereItsStateIs(t *testing.T) {
+	for what, forget := range map[string]func(admin *kadm.Client, name string) error{
+		"old": func(admin *kadm.Client, name string) error {
+			old := kadm.Offsets{}
+			old.AddOffset(record.TopicName("", name), 0, 0, -1)
+			return admin.CommitAllOffsets(deadline(t), name, old)
+		},
+		"forgotten": func(admin *kadm.Client, name string) error {
+			_, err := admin.DeleteGroup(deadline(t), name)
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			name := topic(t, 1)
+			out := processed(t, name)
+			m := newMirror(t, name)
+			m.commit(0, "a", "b")
+			cfg := numbering(name, out, brokers())
+			r := processor(t, cfg)
+			outputs(t, out, 2)
+			r.stop(t)
+			if err := forget(kadm.NewClient(client(t)), name); err != nil {
+				t.Fatal(err)
+			}
+			m.commit(0, "c")
+			r = processor(t, cfg)
+			if got := strings.Join(outputs(t, out, 3)["0"], ", "); got != "1 a, 2 b, 3 c" {
+				t.Errorf("outputs %q", got)
+			}
+			r.stop(t)
+		})
+	}
+}

@@ -18,7 +18,7 @@ import (
 type Step struct {
 	state   map[string][]byte // as committed
 	changes map[string][]byte // nil: deleted
-	out     []*sarama.ProducerMessage
+	out     []output
 }
 
 // Get is the value of a key in the partition's state as this step has changed it; nil
@@ -31,7 +31,7 @@ func (s *Step) Get(key string) []byte {
 }
 
 // Put sets the value of a key; it is a record of the state topic, so that key and value
-// must fit into one. A nil value is as an empty one. The bytes are the step's from now on.
+// must fit into one. Keys that begin with a zero byte are the processor's own. A nil value is as an empty one. The bytes are the step's from now on.
 func (s *Step) Put(key string, value []byte) {
 	if value == nil {
 		value = []byte{}
@@ -45,11 +45,11 @@ func (s *Step) Delete(key string) { s.changes[key] = nil }
 // Emit writes a record to a topic by its name in Kafka, which must exist; the key decides
 // on the partition as the mirror's does. The bytes are the step's from now on.
 func (s *Step) Emit(topic string, key, value []byte, headers ...record.Header) {
-	m := &sarama.ProducerMessage{Topic: topic, Key: sarama.ByteEncoder(key), Value: sarama.ByteEncoder(value)}
+	r := sarama.Record{Key: key, Value: value}
 	for _, h := range headers {
-		m.Headers = append(m.Headers, sarama.RecordHeader{Key: []byte(h.Name), Value: []byte(h.Value)})
+		r.Headers = append(r.Headers, &sarama.RecordHeader{Key: []byte(h.Name), Value: []byte(h.Value)})
 	}
-	s.out = append(s.out, m)
+	s.out = append(s.out, output{topic, byKey, r})
 }
 
 // task is a partition that was taken over: where to go on, its state, and its writer.
@@ -80,7 +80,7 @@ func (t *task) process(ctx context.Context, batch []Record) error {
 		return err // the partition may be another's already
 	}
 	next := batch[len(batch)-1].Offset + 1
-	if err := t.commit(step, next); err != nil {
+	if err := t.commit(ctx, step, next); err != nil {
 		return fmt.Errorf("%w: %w", errNotCommitted, err)
 	}
 	for key, value := range step.changes {
@@ -129,14 +129,16 @@ func (t *task) sizeWith(changes map[string][]byte) int {
 }
 
 // commit writes a step and the offset to go on at in one transaction.
-func (t *task) commit(step *Step, next int64) error {
-	messages := step.out
+func (t *task) commit(ctx context.Context, step *Step, next int64) error {
+	out := step.out
 	for _, key := range slices.Sorted(maps.Keys(step.changes)) {
-		m := &sarama.ProducerMessage{Topic: t.p.cfg.State, Partition: t.place.number, Key: sarama.StringEncoder(key)}
-		if value := step.changes[key]; value != nil {
-			m.Value = sarama.ByteEncoder(value)
-		}
-		messages = append(messages, m)
+		out = append(out, t.change(key, step.changes[key]))
 	}
-	return t.writer.transaction(messages, t.p.cfg.Group, t.place, next, t.note)
+	out = append(out, t.change(positionKey, formatPosition(next, t.note)))
+	return t.writer.transaction(ctx, out, next, t.note)
+}
+
+// change is a record of the state.
+func (t *task) change(key string, value []byte) output {
+	return output{t.p.cfg.State, t.place.number, sarama.Record{Key: []byte(key), Value: value}}
 }

@@ -5,39 +5,40 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/IBM/sarama"
 
-	"notifymirror/mirror/record"
+	"notifymirror/mirror/transact"
 )
 
 // take takes a partition over. The order matters: initialising the transactional id ends
 // the predecessor's transaction and shuts it out; only then offset and state stand still.
-func (p *Processor) take(ctx context.Context, log *kafkaLog, reader sarama.Consumer, at place) (t *task, err error) {
-	writer, err := p.openWriter(at)
+func (p *Processor) take(ctx context.Context, log *kafkaLog, reader sarama.Consumer, of transact.Member, at place) (t *task, err error) {
+	writer, err := p.openWriter(ctx, of, at)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			writer.close()
+			writer.close(ctx)
 		}
 	}()
 	t = &task{p: p, place: at, writer: writer}
-	if err := t.findOffset(ctx, log); err != nil {
-		return nil, err
-	}
-	if err := t.restore(ctx, log, reader); err != nil {
+	position, err := t.restore(ctx, log, reader)
+	if err != nil {
 		return nil, fmt.Errorf("state topic %s: %w", p.cfg.State, err)
+	}
+	if err := t.findOffset(ctx, log, position); err != nil {
+		return nil, err
 	}
 	return t, nil
 }
 
-// findOffset is where to go on. A start is committed before anything is read from it, so
-// that it stays the same whoever reads.
-func (t *task) findOffset(ctx context.Context, log *kafkaLog) error {
+// findOffset is where to go on: at the position that the state is of, unless the group is
+// further. A start is committed before anything is read from it, so that it stays the same
+// whoever reads.
+func (t *task) findOffset(ctx context.Context, log *kafkaLog, position []byte) error {
 	p, kafka, n := t.p, t.place.kafka, t.place.number
 	all, err := log.partitions(kafka)
 	if err != nil {
@@ -51,55 +52,85 @@ func (t *task) findOffset(ctx context.Context, log *kafkaLog) error {
 	if err != nil {
 		return err
 	}
-	if err := log.stabilize(ctx, &commits, p.cfg.Group, t.place); err != nil {
+	if err := log.stabilize(ctx, &commits, p.cfg.Group, t.place, t.writer.producer.Timeout()); err != nil {
 		return err
+	}
+	if next, said, ok := parsePosition(position); ok {
+		commits.atLeast(n, next, said)
 	}
 	t.note = note{len(all), id}.String()
 	if t.origin, err = p.c.beginning(log, kafka, n, commits, id); err != nil || t.committed {
 		return err
 	}
-	return t.writer.transaction(nil, p.cfg.Group, t.place, t.next, t.note)
+	return t.commit(ctx, &Step{}, t.next)
 }
 
-// restore reads the partition's state: the last value of each key.
-func (t *task) restore(ctx context.Context, log *kafkaLog, reader sarama.Consumer) (err error) {
+// restore reads the partition's state, the last value of each key, and its position.
+func (t *task) restore(ctx context.Context, log *kafkaLog, reader sarama.Consumer) (position []byte, err error) {
 	t.state = map[string][]byte{}
 	topic, n := t.p.cfg.State, t.place.number
-	b, err := log.bounds(topic, n)
+	b, err := log.ended(ctx, topic, n, t.writer.producer.Timeout())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	last, err := log.lastVisible(topic, n, b.oldest, b.newest)
 	if err != nil || last < b.oldest {
-		return err
+		return nil, err
 	}
 	pc, err := reader.ConsumePartition(topic, n, b.oldest)
 	if err != nil {
-		return reachable(err)
+		return nil, reachable(err)
 	}
 	defer func() { err = errors.Join(err, pc.Close()) }()
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil, ctx.Err()
 		case failed, open := <-pc.Errors():
 			if open {
-				return failed
+				return nil, failed
 			}
 		case m, open := <-pc.Messages():
 			if !open {
-				return fmt.Errorf("offset %d: %w", b.oldest, ErrOffsetOutOfRange)
+				return nil, fmt.Errorf("offset %d: %w", b.oldest, ErrOffsetOutOfRange)
 			}
-			change := map[string][]byte{string(m.Key): m.Value}
-			t.size = t.sizeWith(change)
-			if m.Value == nil {
-				delete(t.state, string(m.Key))
+			if string(m.Key) == positionKey {
+				position = m.Value
 			} else {
-				t.state[string(m.Key)] = m.Value
+				t.restored(string(m.Key), m.Value)
 			}
 			if m.Offset >= last {
-				return nil
+				return position, nil
 			}
+		}
+	}
+}
+
+// restored takes over a value of the state; nil: it was deleted.
+func (t *task) restored(key string, value []byte) {
+	t.size = t.sizeWith(map[string][]byte{key: value})
+	if value == nil {
+		delete(t.state, key)
+	} else {
+		t.state[key] = value
+	}
+}
+
+// ended is the ends of a partition of which the caller is the only writer, when no
+// transaction is open in it: the caller's were ended when its id was initialised. One that
+// stays open for limit was not ended by Kafka, and must not be by a marker of the caller's.
+func (l *kafkaLog) ended(ctx context.Context, topic string, partition int32, limit time.Duration) (bounds, error) {
+	since := time.Now()
+	for {
+		b, err := l.bounds(topic, partition)
+		if err != nil || b.newest == b.end {
+			return b, err
+		}
+		if time.Since(since) > limit {
+			return b, fmt.Errorf("partition %d: offset %d: %w", partition, b.newest, errNeverEnded)
+		}
+		if !pause(ctx, 50*time.Millisecond) {
+			return b, ctx.Err()
 		}
 	}
 }
@@ -165,13 +196,16 @@ const cleanupPolicy = "cleanup.policy"
 
 // stabilize asks for one partition's commit again when no transaction that changes it is
 // open: Kafka ends a transaction before its offsets are seen by all.
-func (l *kafkaLog) stabilize(ctx context.Context, c *commits, group string, at place) error {
+func (l *kafkaLog) stabilize(ctx context.Context, c *commits, group string, at place, limit time.Duration) error {
+	since := time.Now()
 	for {
 		block, err := l.stable(group, at)
 		switch {
 		case err == nil:
 			c.set(at.number, block)
 			return nil
+		case errors.Is(err, sarama.ErrUnstableOffsetCommit) && time.Since(since) > limit:
+			return fmt.Errorf("committed offset: %w: %w", errNeverEnded, err)
 		case !passing(err) || !pause(ctx, 50*time.Millisecond):
 			return fmt.Errorf("committed offset: %w", err)
 		}
@@ -212,80 +246,3 @@ func passing(err error) bool {
 	}
 	return false
 }
-
-// txnWriter writes the transactions of one partition. After any error it is of no use:
-// what became of the transaction is not known until another has initialised its id.
-type txnWriter struct {
-	client   sarama.Client
-	producer sarama.SyncProducer
-}
-
-func (p *Processor) openWriter(at place) (*txnWriter, error) {
-	sc := p.c.cfg.producer()
-	sc.Producer.Transaction.ID = p.cfg.Group + "/" + at.kafka + "/" + strconv.Itoa(int(at.number))
-	// A dead member's open transaction keeps its offsets unstable, which holds up who
-	// takes over: no longer than until Kafka takes the member for dead.
-	sc.Producer.Transaction.Timeout = p.c.cfg.SessionTimeout
-	sc.Producer.Partitioner = p.partitioner
-	client, err := sarama.NewClient(p.cfg.Brokers, sc)
-	if err != nil {
-		return nil, reachable(err)
-	}
-	producer, err := sarama.NewSyncProducerFromClient(client)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("transactional id %s: %w", sc.Producer.Transaction.ID, err), client.Close())
-	}
-	return &txnWriter{client, producer}, nil
-}
-
-// transaction writes messages and an offset. Nil means that Kafka has committed them.
-func (w *txnWriter) transaction(messages []*sarama.ProducerMessage, group string, at place, next int64, note string) error {
-	if err := w.producer.BeginTxn(); err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	if err := w.producer.SendMessages(messages); err != nil {
-		if all, ok := errors.AsType[sarama.ProducerErrors](err); ok && len(all) > 0 {
-			err = fmt.Errorf("topic %s: %w", all[0].Msg.Topic, all[0].Err)
-		}
-		return errors.Join(err, w.producer.AbortTxn())
-	}
-	offsets := map[string][]*sarama.PartitionOffsetMetadata{
-		at.kafka: {{Partition: at.number, Offset: next, LeaderEpoch: -1, Metadata: &note}},
-	}
-	if err := w.producer.AddOffsetsToTxn(offsets, group); err != nil {
-		return errors.Join(fmt.Errorf("offsets: %w", err), w.producer.AbortTxn())
-	}
-	if err := w.producer.CommitTxn(); err != nil {
-		return fmt.Errorf("commit: %w", err)
-	}
-	return nil
-}
-
-// close ends the writer; what it could not end is for the next one of its id to abort.
-func (w *txnWriter) close() {
-	_ = w.producer.Close()
-	_ = w.client.Close()
-}
-
-// partitioner sends the state to the partition that it is of, and outputs by their key.
-func (p *Processor) partitioner(topic string) sarama.Partitioner {
-	if topic == p.cfg.State {
-		return sarama.NewManualPartitioner(topic)
-	}
-	return byKey{}
-}
-
-// byKey is the mirror's way to choose a partition.
-type byKey struct{}
-
-// Partition implements sarama.Partitioner.
-func (byKey) Partition(m *sarama.ProducerMessage, partitions int32) (int32, error) {
-	key, err := m.Key.Encode()
-	if err != nil {
-		return 0, err
-	}
-	return record.Partition(key, partitions), nil
-}
-
-// RequiresConsistency implements sarama.Partitioner.
-func (byKey) RequiresConsistency() bool { return true }

@@ -53,7 +53,7 @@ func NewBreakable(t testing.TB) *Breakable {
 // RestartKafka ends Kafka in order and starts it again. Whoever writes transactions must be
 // frozen: an Apache Kafka 4.4 of one node has been seen to come back without the marker of a
 // transaction whose commit it had answered a moment before, and its readers stand still there
-// for ever.
+// for ever: it takes a partition that has no leader yet for one that was deleted.
 func (b *Breakable) RestartKafka() {
 	b.t.Helper()
 	b.restart()

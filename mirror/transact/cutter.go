@@ -1,4 +1,4 @@
-package mirror
+package transact
 
 import (
 	"errors"
@@ -8,29 +8,34 @@ import (
 	"time"
 )
 
-// errCut is what a cutter's connections end with.
+// errCut is what a Cutter's connections end with.
 var errCut = errors.New("connection cut: stopping")
 
-// A cutter is a dialer whose connections can be cut, which ends the calls that wait on
+// A Dialer opens connections to Kafka; tests put faults into it.
+type Dialer interface {
+	Dial(network, address string) (net.Conn, error)
+}
+
+// A Cutter is a Dialer whose connections can be cut, which ends the calls that wait on
 // them: sarama's calls take no context, and one that waits cannot be closed.
-type cutter struct {
-	next dialer
+type Cutter struct {
+	next Dialer
 	dead atomic.Bool
 
 	mu   sync.Mutex
 	open map[net.Conn]struct{}
 }
 
-// newCutter dials through next; nil: directly, and for so long at most.
-func newCutter(next dialer, timeout time.Duration) *cutter {
+// NewCutter dials through next; nil: directly, and for timeout at most.
+func NewCutter(next Dialer, timeout time.Duration) *Cutter {
 	if next == nil {
 		next = &net.Dialer{Timeout: timeout}
 	}
-	return &cutter{next: next, open: make(map[net.Conn]struct{})}
+	return &Cutter{next: next, open: make(map[net.Conn]struct{})}
 }
 
-// Dial implements dialer.
-func (c *cutter) Dial(network, address string) (net.Conn, error) {
+// Dial implements Dialer.
+func (c *Cutter) Dial(network, address string) (net.Conn, error) {
 	if c.dead.Load() {
 		return nil, errCut
 	}
@@ -47,8 +52,8 @@ func (c *cutter) Dial(network, address string) (net.Conn, error) {
 	return &cutConn{Conn: conn, of: c}, nil
 }
 
-// cut closes what is open; new connections can be made.
-func (c *cutter) cut() {
+// Cut closes what is open; new connections can be made.
+func (c *Cutter) Cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for conn := range c.open {
@@ -57,16 +62,19 @@ func (c *cutter) cut() {
 	clear(c.open)
 }
 
-// end closes what is open, for good.
-func (c *cutter) end() {
+// End closes what is open, for good.
+func (c *Cutter) End() {
 	c.dead.Store(true)
-	c.cut()
+	c.Cut()
 }
+
+// Ended tells whether End was called.
+func (c *Cutter) Ended() bool { return c.dead.Load() }
 
 // cutConn is forgotten when it is closed.
 type cutConn struct {
 	net.Conn
-	of *cutter
+	of *Cutter
 }
 
 // Close implements net.Conn.

@@ -1,9 +1,10 @@
-package mirror
+package transact
 
 import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/IBM/sarama"
 )
@@ -18,13 +19,13 @@ const requestRecords = 1000
 // An answer is a leader's to a request.
 type answer struct {
 	leader *sarama.Broker
-	parts  []partition
+	parts  []Partition
 	res    *sarama.ProduceResponse
 	err    error
 }
 
 // produce sends the batches until each is acknowledged.
-func (p *producer) produce(ctx context.Context) error {
+func (p *Producer) produce(ctx context.Context) error {
 	left := slices.Collect(maps.Keys(p.batches))
 	for attempt := 1; ; attempt++ {
 		failed := p.deliver(left)
@@ -36,7 +37,7 @@ func (p *producer) produce(ctx context.Context) error {
 			if !passing(f) || attempt == produceAttempts {
 				return f
 			}
-			left = append(left, f.partition)
+			left = append(left, f.Partition)
 		}
 		if !pause(ctx, retryPause) {
 			return ctx.Err()
@@ -46,10 +47,10 @@ func (p *producer) produce(ctx context.Context) error {
 }
 
 // topicsOf are the topics of partitions.
-func topicsOf(parts []partition) []string {
+func topicsOf(parts []Partition) []string {
 	var names []string
 	for _, at := range parts {
-		names = append(names, at.topic)
+		names = append(names, at.Topic)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
@@ -57,16 +58,8 @@ func topicsOf(parts []partition) []string {
 
 // deliver sends the batches of these partitions, to all leaders at once, and returns what
 // was not taken.
-func (p *producer) deliver(parts []partition) (failed []*produceError) {
-	leaders := make(map[*sarama.Broker][]partition)
-	for _, at := range parts {
-		leader, err := p.client.Leader(at.topic, at.no)
-		if err != nil {
-			failed = append(failed, &produceError{at, err})
-			continue
-		}
-		leaders[leader] = append(leaders[leader], at)
-	}
+func (p *Producer) deliver(parts []Partition) (failed []*RecordError) {
+	leaders, failed := p.leaders(parts)
 	requests, answers := 0, make(chan answer, len(parts))
 	for leader, parts := range leaders {
 		groups := p.grouped(parts)
@@ -84,16 +77,36 @@ func (p *producer) deliver(parts []partition) (failed []*produceError) {
 		}
 		for _, at := range a.parts {
 			if err := a.of(at); err != nil {
-				failed = append(failed, &produceError{at, err})
+				failed = append(failed, &RecordError{at, err})
 			}
 		}
 	}
 	return failed
 }
 
+// leaders finds the leader of each partition. All are looked up at once: one that is not
+// known is asked for, and the client makes a single question of all that are asked for meanwhile.
+func (p *Producer) leaders(parts []Partition) (map[*sarama.Broker][]Partition, []*RecordError) {
+	found, errs := make([]*sarama.Broker, len(parts)), make([]error, len(parts))
+	var all sync.WaitGroup
+	for i, at := range parts {
+		all.Go(func() { found[i], errs[i] = p.client.Leader(at.Topic, at.Number) })
+	}
+	all.Wait()
+	leaders, failed := make(map[*sarama.Broker][]Partition), []*RecordError(nil)
+	for i, at := range parts {
+		if errs[i] != nil {
+			failed = append(failed, &RecordError{at, errs[i]})
+			continue
+		}
+		leaders[found[i]] = append(leaders[found[i]], at)
+	}
+	return leaders, failed
+}
+
 // grouped shares partitions out to requests. One has a single batch in a transaction, so
 // their order makes no difference.
-func (p *producer) grouped(parts []partition) (groups [][]partition) {
+func (p *Producer) grouped(parts []Partition) (groups [][]Partition) {
 	n := requestRecords
 	for _, at := range parts {
 		if n >= requestRecords {
@@ -107,12 +120,12 @@ func (p *producer) grouped(parts []partition) (groups [][]partition) {
 }
 
 // request sends the batches of partitions to their leader, whose answer goes to out.
-func (p *producer) request(leader *sarama.Broker, parts []partition, out chan<- answer) {
+func (p *Producer) request(leader *sarama.Broker, parts []Partition, out chan<- answer) {
 	req := &sarama.ProduceRequest{
 		Version: 7, TransactionalID: &p.id, RequiredAcks: sarama.WaitForAll, Timeout: int32(p.timeout.Milliseconds()),
 	}
 	for _, at := range parts {
-		req.AddBatch(at.topic, at.no, p.batches[at])
+		req.AddBatch(at.Topic, at.Number, p.batches[at])
 	}
 	// The callback must not touch the broker.
 	err := leader.AsyncProduce(req, func(res *sarama.ProduceResponse, err error) { out <- answer{leader, parts, res, err} })
@@ -122,11 +135,11 @@ func (p *producer) request(leader *sarama.Broker, parts []partition, out chan<- 
 }
 
 // of is what became of a partition's batch.
-func (a answer) of(at partition) error {
+func (a answer) of(at Partition) error {
 	if a.err != nil {
 		return a.err
 	}
-	block := a.res.GetBlock(at.topic, at.no)
+	block := a.res.GetBlock(at.Topic, at.Number)
 	if block == nil {
 		return sarama.ErrIncompleteResponse
 	}
