@@ -31,7 +31,8 @@ func (s *Step) Get(key string) []byte {
 }
 
 // Put sets the value of a key; it is a record of the state topic, so that key and value
-// must fit into one. Keys that begin with a zero byte are the processor's own. A nil value is as an empty one. The bytes are the step's from now on.
+// must fit into one. Keys that begin with a zero byte are the processor's own. A nil value is
+// as an empty one. The bytes are the step's from now on.
 func (s *Step) Put(key string, value []byte) {
 	if value == nil {
 		value = []byte{}
