@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"notifymirror/cmd/daemon"
 	"notifymirror/notifyd/finding"
 	"notifymirror/notifyd/schema/dsn"
@@ -53,9 +55,9 @@ const roomForData = 1 << 30
 func Check(ctx context.Context, t Target) []finding.Finding {
 	all := t.Said
 	for _, s := range t.Stores {
-		report := preflight.Check(ctx, s.DSN, preflight.Options{Role: s.Role, MaxBody: s.MaxBody})
+		report := preflight.CheckAll(ctx, s.DSN, preflight.Options{Role: s.Role, MaxBody: s.MaxBody})
 		all = append(all, report.Findings...)
-		if dir := localData(ctx, s.DSN); dir != "" {
+		for _, dir := range localData(ctx, s.DSN) {
 			t.Disks = append(t.Disks, Disk{Path: dir, Need: roomForData, For: "the data and binlog of a store"})
 		}
 	}
@@ -85,12 +87,22 @@ func once(all []finding.Finding) (distinct []finding.Finding) {
 	return distinct
 }
 
-// localData is the data directory of a server on this machine, "" for any other.
-func localData(ctx context.Context, address string) (dir string) {
+// localData are the data directories of those servers of an address that are on this machine.
+func localData(ctx context.Context, address string) (dirs []string) {
 	cfg, err := dsn.Parse(address)
 	if err != nil {
-		return ""
+		return nil
 	}
+	for _, server := range dsn.NewPrimary(cfg).Servers() {
+		if dir := dataOf(ctx, dsn.At(cfg, server)); dir != "" {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// dataOf is the data directory of a server on this machine, "" for any other.
+func dataOf(ctx context.Context, cfg *mysql.Config) (dir string) {
 	host, _, err := net.SplitHostPort(cfg.Addr)
 	if ip := net.ParseIP(host); err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return ""

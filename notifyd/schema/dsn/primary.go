@@ -37,9 +37,10 @@ type Primary struct {
 func NewPrimary(cfg *mysql.Config) *Primary { return &Primary{cfg: cfg.Clone()} }
 
 // Several tells whether the address names more servers than one.
-func (p *Primary) Several() bool { return len(p.servers()) > 1 }
+func (p *Primary) Several() bool { return len(p.Servers()) > 1 }
 
-func (p *Primary) servers() []string {
+// Servers are the addresses of all.
+func (p *Primary) Servers() []string {
 	if p.cfg.Net != "tcp" {
 		return []string{p.cfg.Addr}
 	}
@@ -50,7 +51,7 @@ func (p *Primary) servers() []string {
 // The error, which wraps ErrNoPrimary or ErrTwoPrimaries, says of each server why not. It takes
 // no longer than dialling may.
 func (p *Primary) Find(ctx context.Context) (addr string, err error) {
-	servers := p.servers()
+	servers := p.Servers()
 	if len(servers) == 1 {
 		return servers[0], nil
 	}
@@ -142,7 +143,7 @@ func NewConnector(cfg *mysql.Config) (driver.Connector, error) {
 // settings of sessions only.
 func (p *Primary) Connector(cfg *mysql.Config) (driver.Connector, error) {
 	c := &connector{primary: p, to: map[string]driver.Connector{}}
-	for _, server := range p.servers() {
+	for _, server := range p.Servers() {
 		to, err := mysql.NewConnector(At(cfg, server))
 		if err != nil {
 			return nil, err

@@ -33,35 +33,75 @@ type Options struct {
 // defaultMaxBody is the broker's default limit of a body.
 const defaultMaxBody = 4 << 20
 
-// Check looks at the server and account of an address (package dsn). It always returns; what
-// it could not find out is a problem too.
-func Check(ctx context.Context, address string, opts Options) Report {
-	var report Report
-	cfg, err := dsn.Parse(address)
-	if err != nil {
-		report.refuse(codeConfig, err.Error(), "", do("correct the store's dsn"))
+// Check looks at the server and account of an address (package dsn); of several servers, at the
+// one that accepts writes. It always returns; what it could not find out is a problem too.
+func Check(ctx context.Context, address string, opts Options) (report Report) {
+	cfg := report.parse(address)
+	if cfg == nil {
 		return report
 	}
+	if p := dsn.NewPrimary(cfg); p.Several() {
+		addr, err := p.Find(ctx)
+		if err != nil {
+			report.connectProblem(cfg, err)
+			return report
+		}
+		cfg = dsn.At(cfg, addr)
+	}
+	report.server(ctx, cfg, opts, false)
+	return report
+}
+
+// CheckAll looks at every server of an address, since each may be the primary one day.
+func CheckAll(ctx context.Context, address string, opts Options) (report Report) {
+	cfg := report.parse(address)
+	if cfg == nil {
+		return report
+	}
+	p := dsn.NewPrimary(cfg)
+	if !p.Several() {
+		return Check(ctx, address, opts)
+	}
+	if _, err := p.Find(ctx); err != nil {
+		report.connectProblem(cfg, err)
+	}
+	for _, addr := range p.Servers() {
+		report.server(ctx, dsn.At(cfg, addr), opts, true)
+	}
+	return report
+}
+
+// parse returns nil for an address that is none.
+func (r *Report) parse(address string) *mysql.Config {
+	cfg, err := dsn.Parse(address)
+	if err != nil {
+		r.refuse(codeConfig, err.Error(), "", do("correct the store's dsn"))
+		return nil
+	}
+	return cfg
+}
+
+// server looks at one server. One of several may be read-only.
+func (r *Report) server(ctx context.Context, cfg *mysql.Config, opts Options, several bool) {
 	if opts.MaxBody == 0 {
 		opts.MaxBody = defaultMaxBody
 	}
 	db, err := open(cfg)
 	if err != nil {
-		report.refuse(codeConfig, "store address "+dsn.Redact(cfg), err.Error(), do("correct the store's dsn"))
-		return report
+		r.refuse(codeConfig, "store address "+dsn.Redact(cfg), err.Error(), do("correct the store's dsn"))
+		return
 	}
 	defer db.Close()
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		report.connectProblem(cfg, err)
-		return report
+		r.connectProblem(cfg, err)
+		return
 	}
 	defer conn.Close()
-	c := checker{conn: conn, cfg: cfg, role: opts.Role, report: &report}
+	c := checker{conn: conn, cfg: cfg, role: opts.Role, several: several, report: r}
 	if err := c.run(ctx, opts.MaxBody); err != nil {
-		report.refuse(codeFailed, "the check of "+dsn.Redact(cfg)+" did not end", err.Error(), do("try again"))
+		r.refuse(codeFailed, "the check of "+dsn.Redact(cfg)+" did not end", err.Error(), do("try again"))
 	}
-	return report
 }
 
 // open returns a pool for the server, without its schema. It makes no connection yet.
@@ -78,16 +118,17 @@ func open(cfg *mysql.Config) (*sql.DB, error) {
 
 // checker asks one session.
 type checker struct {
-	conn   *sql.Conn
-	cfg    *mysql.Config
-	role   Role
-	report *Report
+	conn    *sql.Conn
+	cfg     *mysql.Config
+	role    Role
+	several bool // servers have the store, and this is one of them
+	report  *Report
 }
 
 // run adds what it finds to the report. Its error is of a question that every server and
 // account should answer.
 func (c *checker) run(ctx context.Context, maxBody int64) error {
-	s := settings{addr: c.cfg.Addr, maxBody: maxBody, clientPacket: int64(c.cfg.MaxAllowedPacket)}
+	s := settings{addr: c.cfg.Addr, several: c.several, maxBody: maxBody, clientPacket: int64(c.cfg.MaxAllowedPacket)}
 	err := c.conn.QueryRowContext(ctx, "SELECT VERSION(), CURRENT_USER()").Scan(&s.version, &s.account)
 	if err != nil {
 		return err

@@ -16,6 +16,8 @@
 //     accounts with REPLICATION CLIENT. Others are not told of them.
 //   - Row images MINIMAL, NOBLOB and FULL all work, because every INSERT of a message names
 //     every column.
+//   - A daemon asks the server that accepts writes; `notify doctor` asks all, since each may be
+//     the primary one day. A replica does not tell rights to write: those are the primary's.
 //   - Notes are for `notify doctor` alone; a daemon that starts logs warnings and errors.
 //   - Sessions can override the format and image for themselves; that is the tailer's to see.
 package preflight

@@ -50,6 +50,9 @@ var practices = []practice{
 func (s settings) practice(r *Report) {
 	for _, p := range practices {
 		value, has := s.global[p.name]
+		if s.several && p.name == "log_slave_updates" {
+			p.severity = finding.Warning // without it a promotion ends the mirror
+		}
 		switch {
 		case !has || slices.Contains(p.good, value):
 		case p.name == "tx_isolation" && s.global["transaction_isolation"] != "": // the same by its older name

@@ -175,10 +175,18 @@ func (c *checker) denied(ctx context.Context, statement string) (bool, error) {
 	switch {
 	case isCode(err, errTableDenied, errColumnDenied, errSchemaDenied):
 		return true, nil
-	case isCode(err, errNoSuchTable, errUnknownDatabase):
+	case isCode(err, errNoSuchTable, errUnknownDatabase), readOnly(err):
 		return false, nil
 	}
 	return false, err
+}
+
+// readOnly tells whether a server refused a statement since it takes no writes, before it
+// looked at rights. That it does is reported with the settings, where it is a fault; the rights
+// of an account that is replicated are those at the primary.
+func readOnly(err error) bool {
+	var server *mysql.MySQLError
+	return errors.As(err, &server) && (strings.Contains(server.Message, "read-only") || strings.Contains(server.Message, "read only"))
 }
 
 // mayNotCreate reports whether the account lacks CREATE on the schema. It asks for a copy of
@@ -197,8 +205,8 @@ func (c *checker) mayNotCreate(ctx context.Context) (bool, error) {
 	case errNoSuchTable, errUnknownDatabase:
 		return false, nil
 	}
-	if strings.Contains(server.Message, "read-only") || strings.Contains(server.Message, "read only") {
-		return false, nil // reported with the settings
+	if readOnly(err) {
+		return false, nil
 	}
 	return false, err
 }

@@ -28,6 +28,7 @@ type settings struct {
 	global, session        map[string]string
 	// filters of the binlog; nil where the account may not see them.
 	filters map[string]string
+	several bool // servers have the store: a replica is no fault
 	// maxBody is the largest body, clientPacket the driver's own limit, in bytes.
 	maxBody, clientPacket int64
 }
@@ -56,6 +57,9 @@ func (s settings) topology(r *Report) {
 	}
 	if s.global["group_replication_group_name"] != "" && off(s.global["group_replication_single_primary_mode"]) {
 		r.refuse(codeFailed, s.addr+" is in a multi-primary replication group", shared, typed("SELECT group_replication_switch_to_single_primary_mode()"))
+	}
+	if s.several {
+		return
 	}
 	for _, name := range []string{"super_read_only", "read_only", "innodb_read_only"} {
 		if value := s.global[name]; value != "" && !off(value) {
