@@ -290,6 +290,48 @@ func TestBackfillCountsWhatIsNotMirrored(t *testing.T) {
 	}
 }
 
+// A backfill is not gone on with at another server, whose tables and binlog the snapshot is not
+// of: that halts. Back at its own server it goes on where it was.
+func TestABackfillIsNotGoneOnWithAtAnotherServer(t *testing.T) {
+	b := newBench(t)
+	b.config.BatchRecords, b.config.Linger, b.config.SpoolDir = 5, time.Millisecond, t.TempDir()
+	for i := range 20 {
+		b.script.add(scriptMessage{shard: i % scriptShards, topic: "trades", body: []byte("body")})
+	}
+	b.config.Stores = map[string]StoreConfig{"a": {DSN: "mirror@tcp(127.0.0.1:1,127.0.0.1:2)/notify"}}
+	used := b.used(rand.New(rand.NewPCG(1, 1)))
+	d, dead := new(faultyDialer), make(chan struct{})
+	d.before = func(key int16) bool {
+		if key != apiEndTxn || d.requests(apiEndTxn) != 3 { // behind the wish, the snapshot, and its first batch
+			return false
+		}
+		d.cut(true)
+		close(dead)
+		return true
+	}
+	c := b.copier(used, func(c *Copier) { c.dialer = d })
+	stop := b.run(c)
+	<-dead
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if s := c.Status(); s.Backfill == nil || s.Backfill.Messages != 20 {
+		t.Fatalf("no backfill under way: %+v", s)
+	}
+	b.evict("")
+	own := b.script.server
+	b.script.server = "0-2"
+	b.mustHalt(b.copier(used), ErrServerChanged, ReasonServer, "--accept-gap")
+	b.script.server = own
+	c = b.copier(used)
+	stop = b.run(c)
+	b.await(c)
+	b.checkBackfilled(func(uuid.UUID) bool { return true })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A store that was used before it was mirrored: without the rights the mirror says which it
 // needs; with them it copies what the tables hold, and goes on, under writers.
 func TestUsedStoreBeginsWithItsTables(t *testing.T) {
