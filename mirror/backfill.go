@@ -194,6 +194,10 @@ func (r *reader) backfill(ctx context.Context, sp *spool) error {
 		r.at.Seq++
 		r.at.Backfill.Copied++
 	}
+	if b := r.at.Backfill; b.Copied != b.Messages {
+		sp.remove()
+		return fmt.Errorf("%w: it ended behind %d of %d messages", errSpool, b.Copied, b.Messages)
+	}
 	for shard, until := range r.at.Backfill.Until {
 		r.order.last[shard] = above(until)
 	}

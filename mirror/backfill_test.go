@@ -290,16 +290,13 @@ func TestBackfillCountsWhatIsNotMirrored(t *testing.T) {
 	}
 }
 
-// A backfill is not gone on with at another server, whose tables and binlog the snapshot is not
-// of: that halts. Back at its own server it goes on where it was.
-func TestABackfillIsNotGoneOnWithAtAnotherServer(t *testing.T) {
-	b := newBench(t)
-	b.config.BatchRecords, b.config.Linger, b.config.SpoolDir = 5, time.Millisecond, t.TempDir()
+// diesInABackfill runs a canald that dies with the backfill of 20 messages under way.
+func (b *bench) diesInABackfill(used func(*Copier)) {
+	b.t.Helper()
+	b.config.BatchRecords, b.config.Linger, b.config.SpoolDir = 5, time.Millisecond, b.t.TempDir()
 	for i := range 20 {
 		b.script.add(scriptMessage{shard: i % scriptShards, topic: "trades", body: []byte("body")})
 	}
-	b.config.Stores = map[string]StoreConfig{"a": {DSN: "mirror@tcp(127.0.0.1:1,127.0.0.1:2)/notify"}}
-	used := b.used(rand.New(rand.NewPCG(1, 1)))
 	d, dead := new(faultyDialer), make(chan struct{})
 	d.before = func(key int16) bool {
 		if key != apiEndTxn || d.requests(apiEndTxn) != 3 { // behind the wish, the snapshot, and its first batch
@@ -313,23 +310,70 @@ func TestABackfillIsNotGoneOnWithAtAnotherServer(t *testing.T) {
 	stop := b.run(c)
 	<-dead
 	if err := stop(); err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
 	if s := c.Status(); s.Backfill == nil || s.Backfill.Messages != 20 {
-		t.Fatalf("no backfill under way: %+v", s)
+		b.t.Fatalf("no backfill under way: %+v", s)
 	}
 	b.evict("")
+}
+
+// goesOn runs a canald until all is mirrored, each message once.
+func (b *bench) goesOn(used func(*Copier)) {
+	b.t.Helper()
+	c := b.copier(used)
+	stop := b.run(c)
+	eventually(b.t, func() error {
+		if s := c.Status(); s.Seq != 20 || s.Backfill != nil {
+			return fmt.Errorf("status %+v", s)
+		}
+		return nil
+	})
+	b.checkBackfilled(func(uuid.UUID) bool { return true })
+	if err := stop(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// A backfill is not gone on with at another server, whose tables and binlog the snapshot is not
+// of: that halts. Back at its own server it goes on where it was.
+func TestABackfillIsNotGoneOnWithAtAnotherServer(t *testing.T) {
+	b := newBench(t)
+	b.config.Stores = map[string]StoreConfig{"a": {DSN: "mirror@tcp(127.0.0.1:1,127.0.0.1:2)/notify"}}
+	used := b.used(rand.New(rand.NewPCG(1, 1)))
+	b.diesInABackfill(used)
 	own := b.script.server
 	b.script.server = "0-2"
 	b.mustHalt(b.copier(used), ErrServerChanged, ReasonServer, "--accept-gap")
 	b.script.server = own
-	c = b.copier(used)
-	stop = b.run(c)
-	b.await(c)
-	b.checkBackfilled(func(uuid.UUID) bool { return true })
-	if err := stop(); err != nil {
+	b.goesOn(used)
+}
+
+// A spool that is whole by its looks and lacks messages ends with another snapshot, not with a gap.
+func TestASpoolThatLacksMessagesIsMadeAnew(t *testing.T) {
+	b := newBench(t)
+	used := b.used(rand.New(rand.NewPCG(1, 1)))
+	b.diesInABackfill(used)
+	spools, err := filepath.Glob(spoolPath(b.config.SpoolDir, b.storeID+".*", "*"))
+	if err != nil || len(spools) != 1 {
+		t.Fatalf("spools %q, %v", spools, err)
+	}
+	if err := os.Remove(spools[0]); err != nil {
 		t.Fatal(err)
 	}
+	empty, err := createSpool(spools[0], 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range scriptShards {
+		empty.endShard()
+	}
+	sp, err := empty.finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sp.close()
+	b.goesOn(used)
 }
 
 // A store that was used before it was mirrored: without the rights the mirror says which it

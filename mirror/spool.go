@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"iter"
 	"os"
@@ -24,9 +25,9 @@ import (
 //
 //	file   = frames of shard 0, frames of shard 1, ... ; then where each shard's end, 8 bytes each
 //	frame  = pos (8) | born at (8) | mirrored (1) | id (16) | lengths of topic, key, headers and
-//	         body (4 each) | topic | key | headers | body
+//	         body (4 each) | sum of these (4) | topic | key | headers | body | sum of these (4)
 //
-// Integers are big-endian. Of a message that is not mirrored the body is left out.
+// Integers are big-endian, sums CRC-32C. Of a message that is not mirrored the body is left out.
 type spool struct {
 	file *os.File
 	path string
@@ -36,9 +37,18 @@ type spool struct {
 }
 
 const (
-	frameHead   = 8 + 8 + 1 + 16 + 4*4
+	frameHead   = 8 + 8 + 1 + 16 + 4*4 + sumSize
+	sumSize     = 4
 	spoolBuffer = 64 << 10
 )
+
+// errSpool is a spool that does not hold what was written.
+var errSpool = errors.New("spool of the backfill is damaged")
+
+// spoolSum adds to a sum.
+func spoolSum(sum uint32, b []byte) uint32 {
+	return crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), b)
+}
 
 // newSpoolName is a name that nobody guesses: what is found under it was put there by a canald.
 func newSpoolName() string { return strings.ToLower(rand.Text()) }
@@ -78,6 +88,7 @@ type spoolWriter struct {
 	ends  []int64
 	count uint64
 	head  [frameHead]byte
+	tail  [sumSize]byte
 }
 
 // createSpool begins a spool of at most limit bytes.
@@ -99,17 +110,18 @@ func (w *spoolWriter) add(m message) error {
 	if !m.mirrored {
 		body = nil
 	}
-	parts := [...][]byte{nil, m.topic, m.key, m.headers, body}
-	size := int64(frameHead)
+	parts := [...][]byte{nil, m.topic, m.key, m.headers, body, nil}
+	size, sum := int64(frameHead+sumSize), uint32(0)
 	head := binary.BigEndian.AppendUint64(w.head[:0], uint64(m.pos))
 	head = binary.BigEndian.AppendUint64(head, uint64(m.bornAt))
 	head = append(head, byte(bool01(m.mirrored)))
 	head = append(head, m.id[:]...)
-	for _, p := range parts[1:] {
+	for _, p := range parts[1:5] {
 		head = binary.BigEndian.AppendUint32(head, uint32(len(p)))
-		size += int64(len(p))
+		size, sum = size+int64(len(p)), spoolSum(sum, p)
 	}
-	parts[0] = head
+	parts[0] = binary.BigEndian.AppendUint32(head, spoolSum(0, head))
+	parts[5] = binary.BigEndian.AppendUint32(w.tail[:0], sum)
 	if w.size += size; w.size > w.limit {
 		return haltf(ReasonConfig, ErrConfig, "raise spool_bytes, and let spool_dir name a directory with that room",
 			"the store holds more messages than the %d bytes of spool_bytes take", w.limit)
@@ -261,11 +273,14 @@ func (h *spoolHead) next(above int64) (bool, error) {
 		if _, err := io.ReadFull(h.r, b[:]); err == io.EOF {
 			return false, nil
 		} else if err != nil {
-			return false, fmt.Errorf("spool of the backfill: %w", err)
+			return false, fmt.Errorf("%w: %w", errSpool, err)
+		}
+		if spoolSum(0, b[:frameHead-sumSize]) != binary.BigEndian.Uint32(b[frameHead-sumSize:]) {
+			return false, fmt.Errorf("%w: shard %d, behind pos %s", errSpool, h.shard, posText(h.pos))
 		}
 		h.pos, h.bornAt = int64(binary.BigEndian.Uint64(b[:])), int64(binary.BigEndian.Uint64(b[8:]))
 		h.mirrored, h.id = b[16] != 0, uuid.UUID(b[17:33])
-		size := 0
+		size := sumSize
 		for i := range h.lens {
 			h.lens[i] = int(binary.BigEndian.Uint32(b[33+4*i:]))
 			size += h.lens[i]
@@ -274,14 +289,14 @@ func (h *spoolHead) next(above int64) (bool, error) {
 			return true, nil
 		}
 		if _, err := h.r.Discard(size); err != nil {
-			return false, fmt.Errorf("spool of the backfill: %w", err)
+			return false, fmt.Errorf("%w: %w", errSpool, err)
 		}
 	}
 }
 
 // message reads the rest of the frame into mem.
 func (h *spoolHead) message(mem *[]byte) (message, error) {
-	size := 0
+	size := sumSize
 	for _, n := range h.lens {
 		size += n
 	}
@@ -290,7 +305,11 @@ func (h *spoolHead) message(mem *[]byte) (message, error) {
 	}
 	rest := (*mem)[:size]
 	if _, err := io.ReadFull(h.r, rest); err != nil {
-		return message{}, fmt.Errorf("spool of the backfill: %w", err)
+		return message{}, fmt.Errorf("%w: %w", errSpool, err)
+	}
+	rest = rest[:size-sumSize]
+	if spoolSum(0, rest) != binary.BigEndian.Uint32((*mem)[size-sumSize:]) {
+		return message{}, fmt.Errorf("%w: shard %d, pos %s", errSpool, h.shard, posText(h.pos))
 	}
 	cut := func(n int) (part []byte) {
 		part, rest = rest[:n:n], rest[n:]

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
@@ -111,6 +112,60 @@ func TestSpoolThatIsNotWholeIsRefused(t *testing.T) {
 			t.Fatalf("%d bytes are taken for a whole spool", 300-cut)
 		}
 	}
+}
+
+// A disk that gives back another bit than was written is noticed: nothing of a spool is taken
+// for a message that is not, byte by byte, what was put into it.
+func TestAnyBitThatChangesInASpoolIsNoticed(t *testing.T) {
+	path := spoolPath(t.TempDir(), "s", newSpoolName())
+	w, err := createSpool(path, 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for shard := range 2 {
+		for pos := range int64(2) {
+			if err := w.add(message{shard: shard, pos: pos + 1, bornAt: pos, topic: []byte("trades"), key: []byte("k"), mirrored: true, body: []byte("body")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.endShard()
+	}
+	sp, err := w.finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sp.close()
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range good {
+		for bit := range 8 {
+			bad := slices.Clone(good)
+			bad[i] ^= 1 << bit
+			if err := os.WriteFile(path, bad, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := countSpooled(path); err == nil {
+				t.Fatalf("bit %d of byte %d is another one, and %d messages are read", bit, i, n)
+			}
+		}
+	}
+}
+
+func countSpooled(path string) (n int, err error) {
+	sp, err := openSpool(path, 2)
+	if err != nil {
+		return 0, err
+	}
+	defer sp.close()
+	for _, err := range sp.messages(make([]int64, 2)) {
+		if err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
 }
 
 func TestSpoolIsBoundedAndLeavesNothingBehind(t *testing.T) {
