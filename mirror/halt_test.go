@@ -5,15 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"notifymirror/canal"
+	"notifymirror/mirror/record"
 	"notifymirror/notifyd/schema"
 )
 
@@ -104,6 +107,31 @@ func TestLostCheckpointTopicIsNoFirstStart(t *testing.T) {
 	b.copied()
 	b.deleteTopic(checkpointTopic(b.storeID))
 	b.mustHalt(b.copier(), ErrCheckpointLost, ReasonCheckpoint, b.storeID)
+}
+
+// Stores share topics: a quiet one's records may lie behind a busy one's, far from either end.
+func TestLostCheckpointOfAQuietStoreIsNoFirstStart(t *testing.T) {
+	b := newBench(t)
+	topic := b.prefix + "trades"
+	if _, err := b.admin().CreateTopic(t.Context(), 1, 1, nil, topic); err != nil {
+		t.Fatal(err)
+	}
+	busy := record.Source{Store: uuid.NewString(), Generation: 1}
+	body := make([]byte, 60<<10) // so that one answer of Kafka's does not hold them all
+	rand.NewChaCha8([32]byte{}).Read(body)
+	others := func() {
+		var all []record.Record
+		for seq := range uint64(2 * evidence) {
+			all = append(all, record.Encode(record.Message{ID: uuid.New(), Topic: "trades", Body: body, BornAt: time.Now(), CommitTime: time.Now(), Source: busy, Seq: seq + 1}))
+		}
+		b.produce(topic, 0, all...)
+	}
+	others()
+	b.script.add(scriptMessage{topic: "trades"})
+	b.copied()
+	others()
+	b.deleteTopic(checkpointTopic(b.storeID))
+	b.mustHalt(b.copier(), ErrCheckpointLost, ReasonCheckpoint, "holds records of store "+b.storeID)
 }
 
 func TestEmptiedCheckpointTopicIsNoFirstStart(t *testing.T) {

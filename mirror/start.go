@@ -17,7 +17,8 @@ import (
 const EmbeddedCluster = "notify-embedded"
 
 // evidence is how many records at either end of a partition are looked at for records of
-// a store that has no checkpoint.
+// a store that has no checkpoint, and whose transactional id Kafka does not know: all are looked
+// at where it does.
 const evidence = 200
 
 // A start is a mirror that took over, and knows where to go on. The order of its making
@@ -202,7 +203,7 @@ func (c *Copier) checkFirst(ctx context.Context, s *start, virgin bool) error {
 			continue
 		}
 		for p := range info.partitions {
-			found, err := holdsStore(ctx, s.kafka, name, p, s.info.id)
+			found, err := holdsStore(ctx, s.kafka, name, p, s.info.id, s.producer.Known())
 			if err != nil {
 				return err
 			}
@@ -215,24 +216,35 @@ func (c *Copier) checkFirst(ctx context.Context, s *start, virgin bool) error {
 	return nil
 }
 
-// holdsStore tells whether the first or last records of a partition are of the store.
-func holdsStore(ctx context.Context, k *kafka, topic string, partition int32, storeID string) (bool, error) {
+// errHolds ends a search.
+var errHolds = errors.New("found")
+
+// holdsStore tells whether records of a partition are of the store: any, or one of the first and
+// last. Records of a quiet store may all lie behind those of a busy one.
+func holdsStore(ctx context.Context, k *kafka, topic string, partition int32, storeID string, any bool) (bool, error) {
 	first, end, err := k.partitionEnds(topic, partition)
 	if err != nil {
 		return false, err
 	}
-	found := false
 	look := func(r *sarama.Record) error {
-		m, err := record.Decode(record.Record{Key: r.Key, Value: r.Value, Headers: headersOf(r)})
-		found = found || err == nil && m.Source.Store == storeID
+		if m, err := record.Decode(record.Record{Key: r.Key, Value: r.Value, Headers: headersOf(r)}); err == nil && m.Source.Store == storeID {
+			return errHolds
+		}
 		return nil
 	}
-	for _, from := range []int64{first, max(first, end-evidence)} {
-		if _, err := k.readCommitted(ctx, topic, partition, from, min(end, from+evidence), look); err != nil {
+	from, to := []int64{first, max(first, end-evidence)}, int64(evidence)
+	if any {
+		from, to = from[:1], end-first
+	}
+	for _, at := range from {
+		if _, err := k.readCommitted(ctx, topic, partition, at, min(end, at+to), look); err != nil {
+			if errors.Is(err, errHolds) {
+				return true, nil
+			}
 			return false, err
 		}
 	}
-	return found, nil
+	return false, nil
 }
 
 // verifyStore compares a checkpoint with the store that the DSN leads to.

@@ -168,19 +168,23 @@ func (b *storeBench) passOver() {
 	}
 }
 
-// produce writes a record as anybody can.
-func (b *bench) produce(topic string, partition int32, rec record.Record) {
+// produce writes records as anybody can.
+func (b *bench) produce(topic string, partition int32, all ...record.Record) {
 	b.t.Helper()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	defer cl.Close()
-	r := &kgo.Record{Topic: topic, Partition: partition, Key: rec.Key, Value: rec.Value, Timestamp: rec.Timestamp}
-	for _, h := range rec.Headers {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: string(h.Key), Value: h.Value})
+	var out []*kgo.Record
+	for _, rec := range all {
+		r := &kgo.Record{Topic: topic, Partition: partition, Key: rec.Key, Value: rec.Value, Timestamp: rec.Timestamp}
+		for _, h := range rec.Headers {
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: string(h.Key), Value: h.Value})
+		}
+		out = append(out, r)
 	}
-	if err := cl.ProduceSync(b.t.Context(), r).FirstErr(); err != nil {
+	if err := cl.ProduceSync(b.t.Context(), out...).FirstErr(); err != nil {
 		b.t.Fatal(err)
 	}
 }

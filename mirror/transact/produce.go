@@ -84,6 +84,10 @@ func New(ctx context.Context, client sarama.Client, id string, timeout time.Dura
 	return p, nil
 }
 
+// Known tells whether the transactional id was initialised before, as far as Kafka remembers:
+// it forgets one that nobody used for transactional.id.expiration.ms (7 days).
+func (p *Producer) Known() bool { return p.epoch > 0 }
+
 // Timeout is how long a transaction may last.
 func (p *Producer) Timeout() time.Duration { return p.timeout }
 
