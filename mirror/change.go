@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strconv"
 
 	"notifymirror/canal"
 )
@@ -321,8 +322,11 @@ func plan(at checkpoint, info storeInfo, what Change, reason Reason) (checkpoint
 	if out.Repeated, err = at.position().Minus(to); err != nil {
 		return at, out, err
 	}
-	if what.What == AcceptGap && reason == ReasonAhead {
+	switch {
+	case what.What == AcceptGap && reason == ReasonAhead:
 		out.Repeated = "" // the server has nothing of it
+	case at.lost:
+		out.From, out.Skipped, out.Repeated = "", "", "all of it that the mirror already holds, in generations up to "+strconv.FormatUint(at.Generation, 10)
 	}
 	next.GTIDs = to.GTIDs
 	return next, out, nil

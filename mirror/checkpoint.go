@@ -46,6 +46,8 @@ type checkpoint struct {
 	Shards []int64 `json:"shards"`
 	// Backfill is what is copied from the tables before the binlog is read on.
 	Backfill backfill `json:"backfill,omitzero"`
+	// lost tells that it stands for one that Kafka has no more: only store and generation are known.
+	lost bool
 	// Server is the identity of the server copied from.
 	Server string `json:"server"`
 	// Last describes the last transaction with messages.

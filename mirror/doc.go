@@ -72,6 +72,7 @@
 //	writer.go      chunks -> Kafka transactions
 //	checkpoint.go  the checkpoint's records            (pure, layout on top)
 //	topics.go      mirror topics: partitions, ids, limits; the checkpoint topic
+//	lost.go        a checkpoint that Kafka has no more
 //	obstacle.go    what Kafka refuses until somebody mends it
 //	replicas.go    brokers that are away, where Kafka does not say so
 //	kafka.go       the connection to Kafka, and its questions

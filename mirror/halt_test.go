@@ -109,6 +109,49 @@ func TestLostCheckpointTopicIsNoFirstStart(t *testing.T) {
 	b.mustHalt(b.copier(), ErrCheckpointLost, ReasonCheckpoint, b.storeID)
 }
 
+// A lost checkpoint is left by a command, without a hole, in a generation of its own: all that the
+// binlog has comes again, and nothing that is there changes.
+func TestALostCheckpointIsLeftByAReset(t *testing.T) {
+	b := newBench(t)
+	b.script.random(newRand(t), 20, 20, "trades")
+	b.script.allMirrored()
+	b.copied()
+	before := len(b.oracle())
+	b.deleteTopic(checkpointTopic(b.storeID))
+	c := b.copier()
+	stop := b.runAgain(c)
+	b.awaitHalted(c, ReasonCheckpoint)
+	b.refused(c, Change{What: AcceptGap}, "is no gap")
+	b.awaitHalted(c, ReasonCheckpoint)
+	if look := b.changed(c, Change{What: ResetCheckpoint, DryRun: true}); look.Generation != 2 || !strings.Contains(look.Repeated, "up to 1") {
+		t.Errorf("dry run %+v", look)
+	}
+	b.changed(c, Change{What: ResetCheckpoint})
+	b.script.random(newRand(t), 5, 5, "trades")
+	b.script.allMirrored()
+	all := 0
+	for _, txn := range b.script.txns {
+		all += len(txn.rows)
+	}
+	eventually(t, func() error {
+		if s := c.Status(); s.Generation != 2 || s.Seq != uint64(all) {
+			return fmt.Errorf("status %+v", s)
+		}
+		return nil
+	})
+	stop()
+	seqs := map[uint64]map[uint64]bool{1: {}, 2: {}}
+	for _, m := range b.oracle() {
+		if seqs[m.Source.Generation][m.Seq] {
+			t.Fatalf("seq %d twice in generation %d", m.Seq, m.Source.Generation)
+		}
+		seqs[m.Source.Generation][m.Seq] = true
+	}
+	if len(seqs[1]) != before || len(seqs[2]) != all {
+		t.Errorf("%d and %d records in the two generations, want %d and %d", len(seqs[1]), len(seqs[2]), before, all)
+	}
+}
+
 // Stores share topics: a quiet one's records may lie behind a busy one's, far from either end.
 func TestLostCheckpointOfAQuietStoreIsNoFirstStart(t *testing.T) {
 	b := newBench(t)

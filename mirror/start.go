@@ -9,17 +9,11 @@ import (
 	"github.com/IBM/sarama"
 
 	"notifymirror/canal"
-	"notifymirror/mirror/record"
 	"notifymirror/mirror/transact"
 )
 
 // EmbeddedCluster is the id that the embedded Kafka gives itself.
 const EmbeddedCluster = "notify-embedded"
-
-// evidence is how many records at either end of a partition are looked at for records of
-// a store that has no checkpoint, and whose transactional id Kafka does not know: all are looked
-// at where it does.
-const evidence = 200
 
 // A start is a mirror that took over, and knows where to go on. The order of its making
 // is what makes the mirror exact:
@@ -80,7 +74,9 @@ func (c *Copier) open(ctx context.Context, m *member) (s *start, err error) {
 	s.topics = saved.topics
 	if saved.checkpoint == nil {
 		s.at = firstCheckpoint(s.info)
-		err = c.checkFirst(ctx, s, virgin)
+		if err = c.checkFirst(ctx, s, virgin); errors.Is(err, ErrCheckpointLost) {
+			err = c.beginAgain(ctx, s, err)
+		}
 	} else {
 		s.at = *saved.checkpoint
 		c.board.found(s.at)
@@ -186,65 +182,6 @@ func firstCheckpoint(info storeInfo) checkpoint {
 		Store: info.id, Generation: 1, Flavor: string(info.flavor), GTIDs: info.installed,
 		Shards: make([]int64, info.shards), Server: string(info.server),
 	}
-}
-
-// checkFirst refuses to take a lost checkpoint for a first start.
-func (c *Copier) checkFirst(ctx context.Context, s *start, virgin bool) error {
-	const repair = "do not delete its topics; restore the checkpoint topic from a copy of its records"
-	if !virgin {
-		return haltf(ReasonCheckpoint, ErrCheckpointLost, repair, "%s was written, and holds no checkpoint", s.topic)
-	}
-	all, err := s.kafka.describe()
-	if err != nil {
-		return err
-	}
-	for name, info := range all {
-		if !strings.HasPrefix(name, c.config.TopicPrefix) {
-			continue
-		}
-		for p := range info.partitions {
-			found, err := holdsStore(ctx, s.kafka, name, p, s.info.id, s.producer.Known())
-			if err != nil {
-				return err
-			}
-			if found {
-				return haltf(ReasonCheckpoint, ErrCheckpointLost, repair, "topic %s partition %d holds records of store %s, and %s no checkpoint",
-					name, p, s.info.id, s.topic)
-			}
-		}
-	}
-	return nil
-}
-
-// errHolds ends a search.
-var errHolds = errors.New("found")
-
-// holdsStore tells whether records of a partition are of the store: any, or one of the first and
-// last. Records of a quiet store may all lie behind those of a busy one.
-func holdsStore(ctx context.Context, k *kafka, topic string, partition int32, storeID string, any bool) (bool, error) {
-	first, end, err := k.partitionEnds(topic, partition)
-	if err != nil {
-		return false, err
-	}
-	look := func(r *sarama.Record) error {
-		if m, err := record.Decode(record.Record{Key: r.Key, Value: r.Value, Headers: headersOf(r)}); err == nil && m.Source.Store == storeID {
-			return errHolds
-		}
-		return nil
-	}
-	from, to := []int64{first, max(first, end-evidence)}, int64(evidence)
-	if any {
-		from, to = from[:1], end-first
-	}
-	for _, at := range from {
-		if _, err := k.readCommitted(ctx, topic, partition, at, min(end, at+to), look); err != nil {
-			if errors.Is(err, errHolds) {
-				return true, nil
-			}
-			return false, err
-		}
-	}
-	return false, nil
 }
 
 // verifyStore compares a checkpoint with the store that the DSN leads to.
