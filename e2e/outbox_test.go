@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -68,6 +69,16 @@ func TestAnApplicationsOwnDatabaseSendsWhatItCommits(t *testing.T) {
 		t.Fatal(err)
 	}
 	billing := s.Group(c, "billing")
+	leader := s.Open()
+	stage.Eventually(t, patience, "the subscription is in force in the shop's store", func() error {
+		var here, there int64
+		err := errors.Join(leader.QueryRowContext(t.Context(), "SELECT MAX(registry_version) FROM epoch").Scan(&here),
+			shop.root.QueryRowContext(t.Context(), "SELECT MIN(registry_version) FROM notify.epoch").Scan(&there))
+		if err == nil && there != here {
+			err = fmt.Errorf("version %d, the main store has %d", there, here)
+		}
+		return err
+	})
 	late, _ := shop.order(101)
 	want = append(want, late)
 	shipping.AwaitAll(want, patience)
