@@ -47,6 +47,7 @@ type partition struct {
 	progress progress
 	repeats  repeats
 	headers  []record.KafkaHeader // reused from record to record
+	decoder  record.Decoder
 	metrics  topicMetrics
 	pending  batch
 	pace     *pace // may be nil
@@ -220,7 +221,7 @@ func (p *partition) settle(stop, work context.Context) error {
 			}
 		}
 	}
-	if rest.tail != nil {
+	if rest.tail != nil && rest.tail.Offset >= p.progress.next { // passed over behind the last one
 		p.done(rest.tail)
 	}
 	return nil
@@ -280,6 +281,6 @@ func (p *partition) decode(m *sarama.ConsumerMessage) (Record, error) {
 	for _, h := range m.Headers {
 		p.headers = append(p.headers, record.KafkaHeader{Key: h.Key, Value: h.Value})
 	}
-	msg, err := record.Decode(record.Record{Key: m.Key, Value: m.Value, Headers: p.headers, Timestamp: m.Timestamp})
+	msg, err := p.decoder.Decode(record.Record{Key: m.Key, Value: m.Value, Headers: p.headers, Timestamp: m.Timestamp})
 	return Record{Message: msg, KafkaTopic: m.Topic, Partition: m.Partition, Offset: m.Offset}, err
 }

@@ -21,6 +21,7 @@ import (
 
 	"notifymirror/mirror/record"
 	"notifymirror/stream"
+	"notifymirror/stream/window"
 )
 
 // numbering is a processor that numbers the records of each partition: it emits
@@ -271,15 +272,49 @@ func TestWhatAProcessorCannotDoIsSaidAtTheStart(t *testing.T) {
 	}
 }
 
+// totalling adds up the numbers of each partition in windows of a hundred of them, and emits
+// "<first> <sum>" of each that is closed. The windows are its state.
+func totalling(name, out string, brokers []string) stream.ProcessorConfig {
+	cfg := numbering(name, out, brokers)
+	cfg.Process = func(_ context.Context, step *stream.Step, batch []stream.Record) error {
+		w, err := window.Restore(window.Config{Size: 100 * time.Second}, step.Get("windows"))
+		if err != nil {
+			return err
+		}
+		for _, r := range batch {
+			n, _ := strconv.ParseInt(string(r.Body), 10, 64) // commitNumbers made it
+			if late, err := w.Add(window.Event{Time: time.Unix(n, 0), Amount: n}); err != nil || len(late) > 0 {
+				return fmt.Errorf("number %d is late for %v: %w", n, late, err)
+			}
+		}
+		for _, closed := range w.Due() {
+			total, err := closed.Total()
+			if err != nil {
+				return err
+			}
+			step.Emit(out, fmt.Append(nil, batch[0].Partition), fmt.Appendf(nil, "%d %d", closed.Start.Unix(), total.Sum))
+		}
+		snapshot, err := w.Snapshot()
+		step.Put("windows", snapshot)
+		return err
+	}
+	return cfg
+}
+
 const (
 	childProcessor = "NOTIFY_STREAM_CHILD_PROCESSOR"
 	childOut       = "NOTIFY_STREAM_CHILD_OUT"
+	childTotals    = "NOTIFY_STREAM_CHILD_TOTALS"
 )
 
 // runProcessor is a member that the test kills.
 func runProcessor() {
-	cfg := numbering(os.Getenv(childProcessor), os.Getenv(childOut), []string{os.Getenv(kafkaEnv)})
-	cfg.Client = func(sc *sarama.Config) { sc.Consumer.Group.InstanceId = "child" } // takes the killed one's place at once
+	make := numbering
+	if os.Getenv(childTotals) != "" {
+		make = totalling
+	}
+	cfg := make(os.Getenv(childProcessor), os.Getenv(childOut), []string{os.Getenv(kafkaEnv)})
+	cfg.Client = takingOver
 	p, err := stream.NewProcessor(cfg)
 	if err == nil {
 		err = p.Run(context.Background())
@@ -287,29 +322,27 @@ func runProcessor() {
 	fmt.Println("error", err)
 }
 
-// An aggregate topic never double-counts, whenever the processor dies.
-func TestKilledProcessorsCountEachRecordOnce(t *testing.T) {
-	const partitions, each, kills = 2, 1500, 3
-	name := topic(t, partitions)
-	out := processed(t, name)
-	newMirror(t, name).commitNumbers(partitions, each)
+// takingOver lets a member take a killed one's place at once.
+func takingOver(sc *sarama.Config) { sc.Consumer.Group.InstanceId = "child" }
+
+// killed runs processors of a topic that are killed one after another, anywhere, while they write
+// the first of so many outputs.
+func killed(t *testing.T, name, out string, total int, env ...string) {
+	t.Helper()
+	const kills = 3
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	start := func() *exec.Cmd {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), childProcessor+"="+name, childOut+"="+out)
-		cmd.Stderr = os.Stderr
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }) // it was killed
-		return cmd
-	}
 	at := 0
 	for range kills {
-		child := start()
-		at += 1 + random.IntN(partitions*each/kills)
+		child := exec.Command(os.Args[0])
+		child.Env = append(append(os.Environ(), childProcessor+"="+name, childOut+"="+out), env...)
+		child.Stderr = os.Stderr
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() }) // it was killed
+		at += 1 + random.IntN(total/kills)
 		outputs(t, out, at)
 		pause := time.NewTimer(time.Duration(random.IntN(20_000)) * time.Microsecond) // anywhere in a transaction
 		<-pause.C
@@ -317,8 +350,17 @@ func TestKilledProcessorsCountEachRecordOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// An aggregate topic never double-counts, whenever the processor dies.
+func TestKilledProcessorsCountEachRecordOnce(t *testing.T) {
+	const partitions, each = 2, 1500
+	name := topic(t, partitions)
+	out := processed(t, name)
+	newMirror(t, name).commitNumbers(partitions, each)
+	killed(t, name, out, partitions*each)
 	cfg := numbering(name, out, brokers())
-	cfg.Client = func(sc *sarama.Config) { sc.Consumer.Group.InstanceId = "child" }
+	cfg.Client = takingOver
 	r := processor(t, cfg)
 	expectNumbered(t, outputs(t, out, partitions*each), partitions, each)
 	r.stop(t)
@@ -330,6 +372,30 @@ func TestKilledProcessorsCountEachRecordOnce(t *testing.T) {
 	for p := range int32(partitions) {
 		if end, _ := ends.Lookup(record.TopicName("", name), p); committed(t, name, name, p) < end.Offset-1 {
 			t.Errorf("partition %d: committed %d of %d", p, committed(t, name, name, p), end.Offset)
+		}
+	}
+}
+
+// The state of windows is that of the committed offsets, whenever the processor dies: each
+// window is handed out once, and its sum is exact.
+func TestKilledProcessorsHandOutEachWindowOnce(t *testing.T) {
+	const partitions, each, closed = 2, 1500, 14 // the last of a partition stays open
+	name := topic(t, partitions)
+	out := processed(t, name)
+	newMirror(t, name).commitNumbers(partitions, each)
+	killed(t, name, out, partitions*closed, childTotals+"=1")
+	cfg := totalling(name, out, brokers())
+	cfg.Client = takingOver
+	r := processor(t, cfg)
+	got := outputs(t, out, partitions*closed)
+	r.stop(t)
+	for p := range partitions {
+		var want []string
+		for first := 0; first < closed*100; first += 100 {
+			want = append(want, fmt.Sprintf("%d %d", first, 100*first+99*100/2))
+		}
+		if windows := got[fmt.Sprint(p)]; !slices.Equal(windows, want) {
+			t.Errorf("partition %d: windows %q, want %q", p, windows, want)
 		}
 	}
 }

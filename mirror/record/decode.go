@@ -15,7 +15,17 @@ import (
 //
 // It reads what Encode writes, and is lenient where clients differ: headers come in
 // any order, and a null value is an empty body.
-func Decode(r Record) (Message, error) {
+func Decode(r Record) (Message, error) { return new(Decoder).Decode(r) }
+
+// A Decoder is Decode for many records of one partition: topic and source of a message share
+// memory with those of the one before, when they are the same. It is for one goroutine.
+type Decoder struct {
+	topic, text string // of the last record; text is that of its source
+	source      Source
+}
+
+// Decode is Decode.
+func (d *Decoder) Decode(r Record) (Message, error) {
 	m := Message{Key: r.Key, Body: r.Value, CommitTime: r.Timestamp}
 	var seen uint8
 	for _, h := range r.Headers {
@@ -23,7 +33,7 @@ func Decode(r Record) (Message, error) {
 			m.Headers = append(m.Headers, Header{string(h.Key), string(h.Value)})
 			continue
 		}
-		bit, err := m.setOwn(h)
+		bit, err := d.own(&m, h)
 		if err != nil {
 			return Message{}, fmt.Errorf("%w: header %s: %w", ErrNotMirrored, h.Key, err)
 		}
@@ -41,15 +51,15 @@ func Decode(r Record) (Message, error) {
 	if err := check(m.Headers); err != nil {
 		return Message{}, fmt.Errorf("%w: %w", ErrNotMirrored, err)
 	}
-	if bytes.Equal(m.Key, KeyOf(nil, m.ID)) {
+	if len(m.Key) == idLen && bytes.Equal(m.Key, KeyOf(nil, m.ID)) {
 		m.Key = nil
 	}
 	return m, nil
 }
 
-// setOwn takes over the value of one of our headers, and tells which by its bit in
+// own takes over the value of one of our headers, and tells which by its bit in
 // the order of the layout; 0 for a header of a later version.
-func (m *Message) setOwn(h KafkaHeader) (bit uint8, err error) {
+func (d *Decoder) own(m *Message, h KafkaHeader) (bit uint8, err error) {
 	value := h.Value
 	switch string(h.Key) {
 	case headerID:
@@ -59,15 +69,26 @@ func (m *Message) setOwn(h KafkaHeader) (bit uint8, err error) {
 		m.ID, err = uuid.ParseBytes(value)
 		return 1 << 0, err
 	case headerTopic:
-		m.Topic = string(value)
+		if string(value) != d.topic {
+			d.topic = string(value)
+		}
+		m.Topic = d.topic
 		return 1 << 1, nil
 	case headerBornAt:
 		us, err := strconv.ParseInt(string(value), 10, 64)
 		m.BornAt = time.UnixMicro(us)
 		return 1 << 2, err
 	case headerSource:
-		m.Source, err = ParseSource(string(value))
-		return 1 << 3, err
+		if len(value) == 0 || string(value) != d.text { // an empty one is an error
+			text := string(value)
+			source, err := ParseSource(text)
+			if err != nil {
+				return 1 << 3, err
+			}
+			d.source, d.text = source, text
+		}
+		m.Source = d.source
+		return 1 << 3, nil
 	case headerSeq:
 		m.Seq, err = strconv.ParseUint(string(value), 10, 64)
 		return 1 << 4, err

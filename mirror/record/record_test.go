@@ -215,3 +215,28 @@ func BenchmarkDecode(b *testing.B) {
 		}
 	}
 }
+
+// What a Decoder has read before changes nothing: it is Decode, for any records in any order.
+func TestADecoderReadsEachRecordAsDecodeDoes(t *testing.T) {
+	sources := []string{"", "a/1", "a/2", "b/1", "a", "/1", "a/x"}
+	topics := []string{"", "orders", "trades"}
+	rapid.Check(t, func(t *rapid.T) {
+		var d Decoder
+		for range 20 {
+			r := Encode(Message{ID: uuid.New(), Topic: "x", Source: Source{"s", 1}, Seq: 1, BornAt: time.UnixMicro(1)})
+			for i, h := range r.Headers {
+				switch string(h.Key) {
+				case headerSource:
+					r.Headers[i].Value = []byte(rapid.SampledFrom(sources).Draw(t, "source"))
+				case headerTopic:
+					r.Headers[i].Value = []byte(rapid.SampledFrom(topics).Draw(t, "topic"))
+				}
+			}
+			got, err := d.Decode(r)
+			want, wrong := Decode(r)
+			if !reflect.DeepEqual(got, want) || (err == nil) != (wrong == nil) {
+				t.Fatalf("%+v, %v; Decode says %+v, %v", got, err, want, wrong)
+			}
+		}
+	})
+}

@@ -58,10 +58,11 @@ func (s settings) topology(r *Report) {
 	if s.global["group_replication_group_name"] != "" && off(s.global["group_replication_single_primary_mode"]) {
 		r.refuse(codeFailed, s.addr+" is in a multi-primary replication group", shared, typed("SELECT group_replication_switch_to_single_primary_mode()"))
 	}
+	readOnly := []string{"super_read_only", "read_only", "innodb_read_only"}
 	if s.several {
-		return
+		readOnly = readOnly[2:] // a replica has the others until it is promoted
 	}
-	for _, name := range []string{"super_read_only", "read_only", "innodb_read_only"} {
+	for _, name := range readOnly {
 		if value := s.global[name]; value != "" && !off(value) {
 			r.refuse(codeFailed, fmt.Sprintf("%s is read-only (%s=%s)", s.addr, name, value), "so it is not the primary",
 				finding.Mend{How: "put the primary's address into the store's dsn, or if this is the primary type", SQL: []string{"SET GLOBAL " + name + " = OFF"}})
