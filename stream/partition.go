@@ -99,36 +99,48 @@ func (p *partition) gather(stop, work context.Context, in <-chan *sarama.Consume
 	p.pending.reset()
 	var late <-chan time.Time
 	for {
-		select {
-		case <-stop.Done():
+		m, open, waited := next(stop, in, late)
+		if stop.Err() != nil {
 			p.pending.reset()
 			return true, nil
-		case <-late:
+		}
+		switch {
+		case waited:
 			return false, nil
-		case m, open := <-in:
-			if stop.Err() != nil {
-				p.pending.reset()
-				return true, nil
-			}
-			if !open {
-				return true, fmt.Errorf("%s partition %d: offset %d: %w", p.kafka, p.number, p.progress.next, ErrOffsetOutOfRange)
-			}
-			if !p.until.IsZero() && !m.Timestamp.Before(p.until) {
-				return true, nil
-			}
-			if err := p.take(work, m); err != nil {
-				return true, err
-			}
-			if p.full(m.Offset) {
-				return false, nil
-			}
-			if late == nil && len(p.pending.records) > 0 {
-				timer := time.NewTimer(p.cfg.BatchWait)
-				defer timer.Stop()
-				late = timer.C
-			}
+		case !open:
+			return true, fmt.Errorf("%s partition %d: offset %d: %w", p.kafka, p.number, p.progress.next, ErrOffsetOutOfRange)
+		case !p.until.IsZero() && !m.Timestamp.Before(p.until):
+			return true, nil
+		}
+		if err := p.take(work, m); err != nil {
+			return true, err
+		}
+		if p.full(m.Offset) {
+			return false, nil
+		}
+		if late == nil && len(p.pending.records) > 0 {
+			timer := time.NewTimer(p.cfg.BatchWait)
+			defer timer.Stop()
+			late = timer.C
 		}
 	}
+}
+
+// next is the next message; or waited, when late comes first. After stop it is neither. What is there
+// already is taken without the price of waiting for three things.
+func next(stop context.Context, in <-chan *sarama.ConsumerMessage, late <-chan time.Time) (m *sarama.ConsumerMessage, open, waited bool) {
+	select {
+	case m, open = <-in:
+		return m, open, false
+	default:
+	}
+	select {
+	case <-stop.Done():
+	case <-late:
+		waited = true
+	case m, open = <-in:
+	}
+	return m, open, waited
 }
 
 // full tells whether the batch is to be handled now that a record was taken.
@@ -189,10 +201,12 @@ func (p *partition) take(ctx context.Context, m *sarama.ConsumerMessage) error {
 }
 
 // done says that a message and all before it are handled.
-func (p *partition) done(m *sarama.ConsumerMessage) {
+func (p *partition) done(m *sarama.ConsumerMessage) { p.doneAt(time.Now(), m) }
+
+func (p *partition) doneAt(now time.Time, m *sarama.ConsumerMessage) {
 	p.next.Store(p.progress.done(m.Offset))
 	at := m.Timestamp
-	if now := time.Now(); at.After(now) { // the store's clock is ahead: later it is as it was now
+	if at.After(now) { // the store's clock is ahead: later it is as it was now
 		at = now
 	}
 	p.caughtUpTo(at)
@@ -210,9 +224,10 @@ func (p *partition) settle(stop, work context.Context) error {
 		begin := time.Now()
 		o := outcomeOf(rest.records, p.handle.call(work, rest.records))
 		if o.handled > 0 {
+			end := time.Now()
 			p.metrics.records.Add(float64(o.handled))
-			p.metrics.duration.Observe(time.Since(begin).Seconds())
-			p.done(rest.raw[o.handled-1])
+			p.metrics.duration.Observe(end.Sub(begin).Seconds())
+			p.doneAt(end, rest.raw[o.handled-1])
 			rest.drop(o.handled)
 		}
 		if o.cause != nil {

@@ -29,16 +29,15 @@ func (d *Decoder) Decode(r Record) (Message, error) {
 	m := Message{Key: r.Key, Body: r.Value, CommitTime: r.Timestamp}
 	var seen uint8
 	for _, h := range r.Headers {
-		if !Reserved(h.Key) {
-			m.Headers = append(m.Headers, Header{string(h.Key), string(h.Value)})
-			continue
-		}
 		bit, err := d.own(&m, h)
 		if err != nil {
 			return Message{}, fmt.Errorf("%w: header %s: %w", ErrNotMirrored, h.Key, err)
 		}
 		if seen&bit != 0 {
 			return Message{}, fmt.Errorf("%w: header %s comes twice", ErrNotMirrored, h.Key)
+		}
+		if bit == 0 && !Reserved(h.Key) {
+			m.Headers = append(m.Headers, Header{string(h.Key), string(h.Value)})
 		}
 		seen |= bit
 	}
