@@ -77,8 +77,9 @@ type Config struct {
 	// SessionTimeout is how long a member of a group may be silent before its partitions
 	// go to another; Kafka bounds it to 6 s to 5 min unless configured. Default 10 s.
 	SessionTimeout time.Duration
-	// FetchBytes bounds what is read ahead of the handler, per partition; one batch
-	// larger than that is read all the same. Default 1 MiB.
+	// FetchBytes bounds what one fetch reads ahead of the handler, per partition; one batch
+	// larger than that is read all the same. Up to 16 records of earlier fetches may wait
+	// beside it. Default 1 MiB.
 	FetchBytes int32
 	// LagInterval is how often lag is measured. Default 5 s.
 	LagInterval time.Duration
@@ -138,7 +139,7 @@ func orDefault[T comparable](v, def T) T {
 }
 
 // readAhead is how many records may wait beside the answer of a fetch, per partition.
-const readAhead = 4
+const readAhead = 16
 
 // sarama is the client's configuration.
 func (cfg *Config) sarama() *sarama.Config {

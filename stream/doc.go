@@ -26,8 +26,8 @@
 //   - Nothing is passed over in silence: an offset that the log does not hold is an error
 //     that names what is gone (Config.Gone), and a record that cannot be decoded is
 //     rejected or stops the consumer.
-//   - Memory is bounded by FetchBytes per partition and what the client has on its way:
-//     a slow handler makes Kafka wait, not memory grow.
+//   - Memory is bounded per partition, by FetchBytes and 16 records: a slow handler makes
+//     Kafka wait, not memory grow.
 //
 // Files: config.go, consumer.go (Run), records.go (the iterator), group.go and
 // assigned.go (the two ways to get partitions), bookmark.go (a replay that is remembered), partition.go (handle), outcome.go (what a

@@ -34,12 +34,12 @@ func measureRead(ctx context.Context, b *bench) (_ []number, err error) {
 		return nil, err
 	}
 	r := &reading{b: b, kafka: kafka, brief: brief{Brokers: []string{kafka.addr}, Messages: b.records}}
-	beside, err := r.beside(ctx)
+	numbers, err := r.beside(ctx)
 	if err != nil {
 		return nil, err
 	}
 	windows, err := r.windows(ctx)
-	return []number{beside, windows}, err
+	return append(numbers, windows), err
 }
 
 // A reading has children read the history.
@@ -49,28 +49,42 @@ type reading struct {
 	brief brief
 }
 
-// beside compares a member of a group with the bare library.
-func (r *reading) beside(ctx context.Context) (number, error) {
-	var pairs []pair
-	var ours, others usage
+// beside compares members of a group with the bare library.
+func (r *reading) beside(ctx context.Context) ([]number, error) {
+	members := []struct {
+		role, what string
+		want       bound
+	}{
+		{roleReader, "a consumer that handles records one by one / the bare client library (sarama)", atLeast(0.8)},
+		{roleBatches, "a consumer that handles batches of up to 500 / the bare client library (sarama)", bound{}},
+	}
+	pairs := make([][]pair, len(members))
+	ours := make([]usage, len(members))
+	var others usage
 	for range r.b.pairs {
-		var p pair
-		var used usage
-		var err error
-		if p.ours, used, _, err = r.run(ctx, roleReader); err != nil {
-			return number{}, err
-		}
-		ours = ours.add(used)
-		if p.other, used, _, err = r.run(ctx, roleBare); err != nil {
-			return number{}, err
+		bare, used, _, err := r.run(ctx, roleBare)
+		if err != nil {
+			return nil, err
 		}
 		others = others.add(used)
-		pairs = append(pairs, p)
-		r.b.say("  %.0f / %.0f msg/s = %.2f", p.ours, p.other, p.ratio())
+		for i, m := range members {
+			rate, used, _, err := r.run(ctx, m.role)
+			if err != nil {
+				return nil, err
+			}
+			ours[i] = ours[i].add(used)
+			p := pair{ours: rate, other: bare}
+			pairs[i] = append(pairs[i], p)
+			r.b.say("  %s %.0f / %.0f msg/s = %.2f", m.role, p.ours, p.other, p.ratio())
+		}
 	}
-	n := compared("a consumer that handles records one by one / the bare client library (sarama)", "msg/s", pairs, atLeast(0.8))
-	n.limit = ours.limit() + " (bare: " + others.limit() + ")"
-	return n, nil
+	var numbers []number
+	for i, m := range members {
+		n := compared(m.what, "msg/s", pairs[i], m.want)
+		n.limit = ours[i].limit() + " (bare: " + others.limit() + ")"
+		numbers = append(numbers, n)
+	}
+	return numbers, nil
 }
 
 // windows are those of a replay of everything.
@@ -163,11 +177,25 @@ func (c *countdown) tell(ctx context.Context, say func(word) error) error {
 	return nil
 }
 
-// beReader is a member of a group with the default configuration.
+// beReader is a member of a group with the default configuration that handles records one by one.
 func beReader(ctx context.Context, br brief, say func(word) error) error {
+	return beMember(ctx, br, say, func(cfg *stream.Config, records *countdown) {
+		cfg.Handler = func(context.Context, stream.Record) error { records.count(1); return nil }
+	})
+}
+
+// beBatches is one that handles them in batches.
+func beBatches(ctx context.Context, br brief, say func(word) error) error {
+	return beMember(ctx, br, say, func(cfg *stream.Config, records *countdown) {
+		cfg.BatchHandler = func(_ context.Context, batch []stream.Record) error { records.count(len(batch)); return nil }
+	})
+}
+
+func beMember(ctx context.Context, br brief, say func(word) error, handle func(*stream.Config, *countdown)) error {
 	records := newCountdown(br.Messages)
-	c, err := stream.New(stream.Config{Brokers: br.Brokers, Topics: []string{topicName}, Group: fmt.Sprintf("reader-%d", os.Getpid()),
-		Handler: func(context.Context, stream.Record) error { records.count(1); return nil }, Logger: childLogger()})
+	cfg := stream.Config{Brokers: br.Brokers, Topics: []string{topicName}, Group: fmt.Sprintf("reader-%d", os.Getpid()), Logger: childLogger()}
+	handle(&cfg, records)
+	c, err := stream.New(cfg)
 	if err != nil {
 		return err
 	}

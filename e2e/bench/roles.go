@@ -27,6 +27,7 @@ const (
 	roleReaders = "readers"
 
 	roleReader  = "reader"
+	roleBatches = "batches"
 	roleBare    = "bare"
 	roleWindows = "windows"
 )
@@ -36,7 +37,7 @@ type role func(ctx context.Context, br brief, say func(word) error) error
 func roles() map[string]role {
 	return map[string]role{roleBroker: beBroker, roleMirror: beMirror, roleKafka: beKafka, roleNaive: beNaive,
 		rolePlain: bePlain, roleReplica: beReplica, roleReaders: beReaders,
-		roleReader: beReader, roleBare: beBare, roleWindows: beWindows}
+		roleReader: beReader, roleBatches: beBatches, roleBare: beBare, roleWindows: beWindows}
 }
 
 func childLogger() *slog.Logger {
