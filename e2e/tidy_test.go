@@ -25,10 +25,11 @@ var mayImport = []struct {
 }{
 	{"canal", nil},
 	{"mirror/embedded", nil},
+	{"mirror/access", nil},
 	{"mirror/record", nil},
 	{"mirror/transact", nil},
-	{"mirror", []string{"canal", "mirror/record", "mirror/transact", "notifyd/schema/..."}},
-	{"stream/...", []string{"mirror/record", "mirror/transact", "stream/..."}},
+	{"mirror", []string{"canal", "mirror/access", "mirror/record", "mirror/transact", "notifyd/schema/..."}},
+	{"stream/...", []string{"mirror/access", "mirror/record", "mirror/transact", "stream/..."}},
 	{"notifyd/client", []string{"notifyd/api/..."}},
 	{"notifyd/...", []string{"notifyd/..."}},
 	{"deploy", nil},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"notifymirror/mirror/access"
 	"notifymirror/mirror/record"
 )
 
@@ -84,6 +85,8 @@ type KafkaConfig struct {
 	AllowEmbedded bool `yaml:"allow_embedded"`
 	// ClientID names this program in Kafka's logs. Default "notify-mirror".
 	ClientID string `yaml:"client_id"`
+	// Access is TLS and account. Default: plain text, no account.
+	Access access.Config `yaml:",inline"`
 }
 
 // Deps is what a Copier is given to work with.
@@ -157,6 +160,9 @@ func (c Config) Check() error {
 	c.checkStores(bad)
 	if len(c.Kafka.Brokers) == 0 {
 		bad("kafka.brokers: empty; name at least one broker as host:port")
+	}
+	for _, problem := range c.Kafka.Access.Check() {
+		bad("%v", problem)
 	}
 	if !plainName.MatchString(c.ID) {
 		bad("id: %q; 1 to 64 bytes of letters, digits, '.', '_' and '-'", c.ID)

@@ -41,16 +41,19 @@ type group struct {
 }
 
 // newGroup connects nowhere.
-func newGroup(c Config, storeID string, session time.Duration, d transact.Dialer) *group {
+func newGroup(c Config, storeID string, session time.Duration, d transact.Dialer) (*group, error) {
 	conns := transact.NewCutter(d, time.Second)
-	s := saramaConfig(c, conns)
+	s, err := saramaConfig(c, conns)
+	if err != nil {
+		return nil, err
+	}
 	s.Net.ReadTimeout = session + 2*time.Second // joining may wait for others that long
 	s.Net.WriteTimeout = s.Net.ReadTimeout
 	s.Metadata.Retry.Max = 0
 	return &group{
 		name: c.Cluster + "/" + storeID, topic: checkpointTopic(storeID), id: c.ID,
 		session: session, brokers: c.Kafka.Brokers, config: s, conns: conns,
-	}
+	}, nil
 }
 
 // join enters the group, or enters it anew, and waits until everybody has; it returns the

@@ -27,8 +27,14 @@ type kafka struct {
 // saramaConfig is sarama's configuration. A wait that sarama makes inside is at most
 // (attempts x timeout) long, so that a dead broker is noticed before the transaction
 // times out a second time; once its connections have ended it pauses no more between attempts.
-func saramaConfig(c Config, conns *transact.Cutter) *sarama.Config {
+// The error is one of the files of c.Kafka.Access.
+func saramaConfig(c Config, conns *transact.Cutter) (*sarama.Config, error) {
+	letIn, err := c.Kafka.Access.Load()
+	if err != nil {
+		return nil, err
+	}
 	s := sarama.NewConfig()
+	letIn(s)
 	s.ClientID = c.Kafka.ClientID
 	s.Version = sarama.V2_8_0_0
 	s.Net.ReadTimeout = c.TransactionTimeout
@@ -43,7 +49,7 @@ func saramaConfig(c Config, conns *transact.Cutter) *sarama.Config {
 		return retryPause
 	}
 	s.Admin.Timeout = c.TransactionTimeout
-	return s
+	return s, nil
 }
 
 // retryPause is how long a question to Kafka waits for another try.
@@ -52,7 +58,11 @@ const retryPause = 250 * time.Millisecond
 // dial connects; the caller closes. d is nil but in tests.
 func dial(c Config, transactionalID string, d transact.Dialer) (*kafka, error) {
 	conns := transact.NewCutter(d, 3*time.Second)
-	client, err := sarama.NewClient(c.Kafka.Brokers, saramaConfig(c, conns))
+	config, err := saramaConfig(c, conns)
+	if err != nil {
+		return nil, err
+	}
+	client, err := sarama.NewClient(c.Kafka.Brokers, config)
 	if err != nil {
 		return nil, fmt.Errorf("kafka %s: %w", strings.Join(c.Kafka.Brokers, ","), err)
 	}

@@ -1,12 +1,14 @@
 package mirror
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/IBM/sarama"
 
+	"notifymirror/mirror/access"
 	"notifymirror/mirror/transact"
 )
 
@@ -51,12 +53,15 @@ func (c *Copier) obstacle(err error) *Obstacle {
 	if l, ok := errors.AsType[*lackError](err); ok {
 		topic = l.Topic
 	}
-	at := strings.Join(c.config.Kafka.Brokers, ",")
+	at, principal := strings.Join(c.config.Kafka.Brokers, ","), "User:"+cmp.Or(c.config.Kafka.Access.SASL.User, "CANALD")
 	describe := fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --describe --topic %s", at, topic)
 	away := "start the brokers that are away (" + describe + "); or lower min.insync.replicas: " + setTopic(at, topic, "min.insync.replicas", "N")
 	topics := fmt.Sprintf("allow Create, Read, Write, Describe and DescribeConfigs on topics that begin with %s and _notify-checkpoint.: "+
-		"kafka-acls.sh --bootstrap-server %s --add --allow-principal User:CANALD --operation All --resource-pattern-type prefixed --topic %s (and --topic _notify-checkpoint.)",
-		c.config.TopicPrefix, at, c.config.TopicPrefix)
+		"kafka-acls.sh --bootstrap-server %s --add --allow-principal %s --operation All --resource-pattern-type prefixed --topic %s (and --topic _notify-checkpoint.)",
+		c.config.TopicPrefix, at, principal, c.config.TopicPrefix)
+	if mend, denied := access.Mend(err); denied {
+		return &Obstacle{ReasonDenied, err, mend + " (canald goes on by itself; a change of its own configuration needs a restart)"}
+	}
 	for _, known := range []struct {
 		err    error
 		reason Reason
@@ -69,9 +74,9 @@ func (c *Copier) obstacle(err error) *Obstacle {
 		{sarama.ErrTopicAuthorizationFailed, ReasonDenied, topics},
 		{sarama.ErrClusterAuthorizationFailed, ReasonDenied, topics + ", or make the topics yourself"},
 		{sarama.ErrTransactionalIDAuthorizationFailed, ReasonDenied, fmt.Sprintf("allow Write and Describe on transactional ids that begin with %s/: "+
-			"kafka-acls.sh --bootstrap-server %s --add --allow-principal User:CANALD --operation Write --operation Describe --resource-pattern-type prefixed --transactional-id %s/", c.config.Cluster, at, c.config.Cluster)},
+			"kafka-acls.sh --bootstrap-server %s --add --allow-principal %s --operation Write --operation Describe --resource-pattern-type prefixed --transactional-id %s/", c.config.Cluster, at, principal, c.config.Cluster)},
 		{sarama.ErrGroupAuthorizationFailed, ReasonDenied, fmt.Sprintf("allow Read on consumer groups that begin with %s/: "+
-			"kafka-acls.sh --bootstrap-server %s --add --allow-principal User:CANALD --operation Read --resource-pattern-type prefixed --group %s/", c.config.Cluster, at, c.config.Cluster)},
+			"kafka-acls.sh --bootstrap-server %s --add --allow-principal %s --operation Read --resource-pattern-type prefixed --group %s/", c.config.Cluster, at, principal, c.config.Cluster)},
 		{sarama.ErrInvalidTimestamp, ReasonTimestamp, "records have the time of their commit: mend the clock of the store's server, or let the topic take them: " +
 			setTopic(at, topic, "message.timestamp.before.max.ms", "9223372036854775807")},
 	} {

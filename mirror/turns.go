@@ -34,8 +34,12 @@ func (c *Copier) attend(ctx context.Context, pause *backoff) error {
 		c.metrics.errors.WithLabelValues("start").Inc()
 		return err
 	}
+	g, err := newGroup(c.config, info.id, c.session, c.dialer)
+	if err != nil {
+		return err
+	}
 	ctx, leave := context.WithCancel(ctx)
-	m := newMember(newGroup(c.config, info.id, c.session, c.dialer))
+	m := newMember(g)
 	left := make(chan error, 1)
 	go func() { left <- m.run(ctx) }()
 	err = c.turns(ctx, m, pause)

@@ -3,11 +3,14 @@ package stream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"notifymirror/mirror/access"
 )
 
 // Config is a consumer's configuration. Brokers and Topics must be given; the zero
@@ -83,13 +86,17 @@ type Config struct {
 	FetchBytes int32
 	// LagInterval is how often lag is measured. Default 5 s.
 	LagInterval time.Duration
-	// Client changes the client's configuration before it is used: TLS, SASL, client id.
+	// Access is TLS and account. Default: plain text, no account.
+	Access access.Config
+	// Client changes the client's configuration before it is used: timeouts, client id.
 	// What this package promises is set after it.
 	Client func(*sarama.Config)
 	// Logger takes changes of state. Default: nothing is logged.
 	Logger *slog.Logger
 	// Registerer takes the metrics. Default: there are none.
 	Registerer prometheus.Registerer
+
+	letIn access.Setup // of Access
 }
 
 // withDefaults checks the configuration, reports all that is wrong with it at once, and
@@ -111,9 +118,12 @@ func (cfg Config) withDefaults() (Config, error) {
 	wrong(cfg.Handler != nil && cfg.BatchHandler != nil, "BatchHandler: Handler is given too; give one of the two")
 	wrong(cfg.StopTimeout < 0 || cfg.CommitInterval < 0 || cfg.SessionTimeout < 0 || cfg.LagInterval < 0 || cfg.FetchBytes < 0 ||
 		cfg.BatchRecords < 0 || cfg.BatchWait < 0, "a negative duration or size")
+	letIn, err := cfg.Access.Load()
+	wrong(err != nil, fmt.Sprintf("Access: %v", err))
 	if err := errors.Join(errs...); err != nil {
 		return cfg, err
 	}
+	cfg.letIn = letIn
 	cfg.StopTimeout = orDefault(cfg.StopTimeout, 10*time.Second)
 	cfg.CommitInterval = orDefault(cfg.CommitInterval, time.Second)
 	cfg.SessionTimeout = orDefault(cfg.SessionTimeout, 10*time.Second)
@@ -149,6 +159,7 @@ func (cfg *Config) sarama() *sarama.Config {
 	sc.Metadata.RefreshFrequency = 30 * time.Second // partitions that were added are seen then
 	sc.Consumer.Retry.Backoff = 500 * time.Millisecond
 	sc.Consumer.MaxWaitTime = 250 * time.Millisecond // a stop waits for it
+	cfg.letIn(sc)
 	if cfg.Client != nil {
 		cfg.Client(sc)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"notifymirror/cmd/daemon"
 	"notifymirror/mirror"
+	"notifymirror/mirror/access"
 	"notifymirror/notifyd/schema/preflight"
 )
 
@@ -87,7 +88,7 @@ func checkSurroundings(ctx context.Context, c config, logger *slog.Logger) error
 	for name, err := range unfit {
 		logger.ErrorContext(ctx, "store not fit, the others are copied", slog.String("store", name), slog.Any("err", err))
 	}
-	return checkKafka(c.Mirror.Kafka.Brokers)
+	return checkKafka(c.Mirror.Kafka)
 }
 
 // checkStore looks at a store's server and account.
@@ -114,16 +115,27 @@ func checkSpool(dir string) error {
 }
 
 // checkKafka asks any broker for the list of brokers.
-func checkKafka(brokers []string) error {
+func checkKafka(kafka mirror.KafkaConfig) error {
+	letIn, err := kafka.Access.Load()
+	if err != nil {
+		return daemon.WithExitCode(daemon.ExitUsage, err)
+	}
 	config := sarama.NewConfig()
+	letIn(config)
 	config.ClientID = "notify-mirror"
 	config.Net.DialTimeout = 5 * time.Second
 	config.Metadata.Retry.Max = 0
-	client, err := sarama.NewClient(brokers, config)
-	if err != nil {
-		return daemon.WithExitCode(daemon.ExitUnreachable, fmt.Errorf(
-			"no Kafka at %s: %s: start Kafka, or correct kafka.brokers", strings.Join(brokers, ", "),
-			strings.Join(strings.Fields(err.Error()), " "))) // the library's text has a line per broker
+	client, err := sarama.NewClient(kafka.Brokers, config)
+	if err == nil {
+		return client.Close()
 	}
-	return client.Close()
+	at, text := strings.Join(kafka.Brokers, ", "), strings.Join(strings.Fields(err.Error()), " ") // the library's text has a line per broker
+	mend, denied := access.Mend(err)
+	switch {
+	case denied:
+		return daemon.WithExitCode(daemon.ExitDenied, fmt.Errorf("kafka at %s does not let canald in: %s: %s", at, text, mend))
+	case mend != "":
+		return daemon.WithExitCode(daemon.ExitUnreachable, fmt.Errorf("no Kafka at %s: %s: %s", at, text, mend))
+	}
+	return daemon.WithExitCode(daemon.ExitUnreachable, fmt.Errorf("no Kafka at %s: %s: start Kafka, or correct kafka.brokers", at, text))
 }

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"notifymirror/cmd/daemon"
 	"notifymirror/cmd/notify/dev"
 	"notifymirror/cmd/notify/doctor"
+	"notifymirror/mirror"
 	"notifymirror/notifyd/finding"
 )
 
@@ -60,19 +60,19 @@ Exit code: 0 nothing but notes, 3 warnings, else that of the first error: 1 a se
 
 // doctorTarget is what the flags name.
 func (a *app) doctorTarget(cmd *cobra.Command, f doctorFlags) (doctor.Target, error) {
-	kafka := cmd.Flags().Changed("kafka")
+	kafka := a.kafka.given()
 	switch {
 	case f.notifyd != "" || f.canald != "":
 		if len(f.dsns) > 0 || kafka {
-			return doctor.Target{}, usageError(errors.New("--dsn and --kafka are in the configurations: name the ones or the others"))
+			return doctor.Target{}, usageError(errors.New("--dsn, --kafka and --kafka-config are in the configurations: name the ones or the others"))
 		}
 		return doctor.FromFiles(f.notifyd, f.canald, os.Environ())
 	case len(f.dsns) > 0 || kafka:
-		var brokers []string
-		if kafka {
-			brokers = strings.Split(a.kafka, ",")
+		if !kafka {
+			return doctor.FromAddresses(f.dsns, mirror.KafkaConfig{}), nil
 		}
-		return doctor.FromAddresses(f.dsns, brokers), nil
+		at, err := a.kafka.read()
+		return doctor.FromAddresses(f.dsns, at), err
 	}
 	found, err := dev.Find(f.stack)
 	if errors.Is(err, fs.ErrNotExist) {

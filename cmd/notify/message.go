@@ -124,7 +124,11 @@ func (a *app) showMessage(cmd *cobra.Command, f showFlags, id uuid.UUID, since t
 		topics = []string{known}
 	}
 	out.fill(res)
-	s := search{kafka: a.kafka, prefix: f.prefix, topics: topics, key: f.key, dial: min(3*time.Second, a.timeout)}
+	kafka, err := a.kafka.read()
+	if err != nil {
+		return err
+	}
+	s := search{kafka: kafka, prefix: f.prefix, topics: topics, key: f.key, dial: min(3*time.Second, a.timeout)}
 	out.Mirror.NotSearched = notInMirror(res, f)
 	if out.Mirror.NotSearched == "" {
 		if out.Mirror.NotSearched, err = s.setRange(res, f, id, since); err != nil {

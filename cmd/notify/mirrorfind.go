@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/google/uuid"
 
+	"notifymirror/mirror"
+	"notifymirror/mirror/access"
 	"notifymirror/mirror/record"
 	"notifymirror/stream"
 )
@@ -18,7 +21,7 @@ import (
 // A search looks for one message in the mirror. There is no index of ids: it reads every record of a
 // range of time, by the records' time, which is that of the commit in the store.
 type search struct {
-	kafka       string
+	kafka       mirror.KafkaConfig
 	prefix      string
 	topics      []string // notify's names
 	key         string   // its partition is searched before the others; empty: all at once
@@ -101,7 +104,7 @@ func (s search) topic(ctx context.Context, topic string, id uuid.UUID) (*stream.
 	var mu sync.Mutex
 	var found *stream.Record
 	c, err := stream.New(stream.Config{
-		Brokers: []string{s.kafka}, Topics: []string{topic}, Prefix: s.prefix, Partitions: partitions, SkipForeign: true,
+		Brokers: s.kafka.Brokers, Access: s.kafka.Access, Topics: []string{topic}, Prefix: s.prefix, Partitions: partitions, SkipForeign: true,
 		Start: stream.AtTime(s.from), End: stream.AtTime(s.until), Client: s.client,
 		Handler: func(_ context.Context, r stream.Record) error {
 			mu.Lock() // partitions are handled side by side
@@ -150,7 +153,12 @@ func (s search) partitions(kafka string) ([]int32, error) {
 	cfg := sarama.NewConfig()
 	s.client(cfg)
 	cfg.Metadata.AllowAutoTopicCreation = false
-	client, err := sarama.NewClient([]string{s.kafka}, cfg)
+	letIn, err := s.kafka.Access.Load()
+	if err != nil {
+		return nil, err
+	}
+	letIn(cfg)
+	client, err := sarama.NewClient(s.kafka.Brokers, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", stream.ErrUnreachable, err)
 	}
@@ -164,9 +172,13 @@ func (s search) partitions(kafka string) ([]int32, error) {
 
 // problem says in words why a topic was not read.
 func (s search) problem(err error) string {
+	at := strings.Join(s.kafka.Brokers, ",")
+	mend, denied := access.Mend(err)
 	switch {
+	case denied:
+		return fmt.Sprintf("not searched: Kafka at %s lets nobody in like that; %s (--kafka-config)", at, mend)
 	case errors.Is(err, stream.ErrUnreachable):
-		return fmt.Sprintf("not searched: Kafka at %s cannot be reached; --kafka or NOTIFY_KAFKA names another", s.kafka)
+		return fmt.Sprintf("not searched: Kafka at %s cannot be reached; --kafka or NOTIFY_KAFKA names another", at)
 	case errors.Is(err, stream.ErrUnknownTopic):
 		return "not searched: it is not in Kafka, so nothing of it was mirrored yet, or --prefix is another"
 	case errors.Is(err, context.Canceled):

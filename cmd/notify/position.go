@@ -51,7 +51,11 @@ func (a *app) position(ctx context.Context, text string, now time.Time, topic, p
 		}
 		return p, nil
 	}
-	s := search{kafka: a.kafka, prefix: prefix, topics: []string{topic}, from: time.Unix(0, 0), until: now.Add(searchMargin), dial: min(3*time.Second, a.timeout)}
+	kafka, err := a.kafka.read()
+	if err != nil {
+		return stream.Position{}, err
+	}
+	s := search{kafka: kafka, prefix: prefix, topics: []string{topic}, from: time.Unix(0, 0), until: now.Add(searchMargin), dial: min(3*time.Second, a.timeout)}
 	if id.Version() == 7 {
 		sec, nsec := id.Time().UnixTime()
 		s.from = time.Unix(sec, nsec).Add(-searchMargin)

@@ -73,8 +73,11 @@ named is not in it.`,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, args []string) error {
 		cfg := f.config(args[0])
-		cfg.Brokers = []string{a.kafka}
-		var err error
+		kafka, err := a.kafka.read()
+		if err != nil {
+			return err
+		}
+		cfg.Brokers, cfg.Access = kafka.Brokers, kafka.Access
 		if cfg.Start, cfg.End, err = a.between(cmd.Context(), f.from, f.to, args[0], f.prefix); err != nil {
 			return err
 		}

@@ -28,7 +28,7 @@ type app struct {
 	quiet   bool
 	timeout time.Duration
 	server  string
-	kafka   string
+	kafka   kafkaFlags
 	ops     string
 
 	began bool // a command's own code has run: errors before it are of usage
@@ -71,7 +71,7 @@ func (a *app) root() *cobra.Command {
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "only data and errors")
 	spanVar(f, &a.timeout, "timeout", 10*time.Second, "longest wait for an answer; while publishing many, longest time without any")
 	f.StringVar(&a.server, "server", envOr("NOTIFY_SERVER", "127.0.0.1:7700"), "broker, host:port (NOTIFY_SERVER)")
-	f.StringVar(&a.kafka, "kafka", envOr("NOTIFY_KAFKA", "127.0.0.1:7792"), "Kafka of the mirror, host:port (NOTIFY_KAFKA)")
+	a.kafka.add(root)
 	f.StringVar(&a.ops, "ops", envOr("NOTIFY_OPS", "127.0.0.1:7711"), "ops address of canald, host:port (NOTIFY_OPS)")
 	root.AddCommand(a.devCommand(), a.publishCommand(), a.listenCommand(), a.topicCommand(), a.groupCommand(),
 		a.subCommand(), a.webhookCommand(), a.halfCommand(), a.outboxCommand(), a.deadCommand(), a.messageCommand(), a.replayCommand(), a.mirrorCommand(), a.boardCommand(), a.doctorCommand(), a.versionCommand())

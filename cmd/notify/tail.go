@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"notifymirror/cmd/daemon"
 	"notifymirror/stream"
 )
 
@@ -46,13 +45,17 @@ how far it is.`,
 	wholeVar(fl, &f.count, "count", 0, "end after so many; 0: never")
 	fl.StringVar(&f.prefix, "prefix", "notify.", "prefix of the mirror's topics in Kafka")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		cfg := stream.Config{Brokers: []string{a.kafka}, Topics: args, Prefix: f.prefix}
+		cfg := stream.Config{Topics: args, Prefix: f.prefix}
 		if cmd.Flags().Changed("speed") && !(f.speed > 0) {
 			return errors.New("--speed: must be above 0")
 		}
 		cfg.Speed = f.speed
 		return a.action(func(cmd *cobra.Command, _ []string) error {
-			var err error
+			kafka, err := a.kafka.read()
+			if err != nil {
+				return err
+			}
+			cfg.Brokers, cfg.Access = kafka.Brokers, kafka.Access
 			if cfg.Start, cfg.End, err = a.between(cmd.Context(), f.from, f.to, args[0], f.prefix); err != nil {
 				return err
 			}
@@ -98,17 +101,6 @@ func (a *app) tail(ctx context.Context, cfg stream.Config, count int) error {
 		return fmt.Errorf("writing: %w", broken)
 	}
 	return kafkaFailure(err)
-}
-
-// kafkaFailure gives an error of a consumer its exit code, and a Kafka that cannot be reached the way to mend it.
-func kafkaFailure(err error) error {
-	switch {
-	case errors.Is(err, stream.ErrUnreachable):
-		return daemon.WithExitCode(daemon.ExitUnreachable, fmt.Errorf("%w; \"notify dev\" starts one here, --kafka or NOTIFY_KAFKA names another", err))
-	case errors.Is(err, stream.ErrUnknownTopic):
-		return daemon.WithExitCode(daemon.ExitNotFound, err)
-	}
-	return err
 }
 
 func (a *app) printRecord(r stream.Record) error {

@@ -52,5 +52,8 @@ func (c *config) Validate() []daemon.Problem {
 			problems = append(problems, daemon.Problem{Where: "stores." + name + ".dsn", Text: err.Error()})
 		}
 	}
+	for _, err := range c.Kafka.Access.Check() {
+		problems = append(problems, daemon.ProblemsOf(err)...)
+	}
 	return problems
 }

@@ -41,8 +41,36 @@ type KafkaConfig struct {
 	Port int
 	// Settings are added to server.properties and override ours.
 	Settings map[string]string
+	// Secure is a second listener, with TLS and accounts. Default: none. Whoever comes by the
+	// first one is ANONYMOUS.
+	Secure *Secure
 	// StartTimeout bounds StartKafka and Restart. Default 3 min.
 	StartTimeout time.Duration
+}
+
+// Secure is a listener with TLS, and accounts of SCRAM-SHA-512.
+type Secure struct {
+	// Port on 127.0.0.1.
+	Port int
+	// Keys is a PEM file with the private key (PKCS 8) and the certificate.
+	Keys string
+}
+
+// Addr is the listener's host:port.
+func (s *Secure) Addr() string { return net.JoinHostPort(host, strconv.Itoa(s.Port)) }
+
+// settings are those of the broker, which also has the listeners given.
+func (s *Secure) settings(p map[string]string) {
+	p["listeners"] += ",SECURE://" + s.Addr()
+	p["advertised.listeners"] += ",SECURE://" + s.Addr()
+	p["listener.security.protocol.map"] += ",SECURE:SASL_SSL"
+	for key, value := range map[string]string{
+		"ssl.keystore.type": "PEM", "ssl.keystore.location": s.Keys,
+		"sasl.enabled.mechanisms":        "SCRAM-SHA-512",
+		"scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+	} {
+		p["listener.name.secure."+key] = value
+	}
 }
 
 // Kafka is a broker that was started. Its methods may be called from several goroutines.
@@ -211,6 +239,9 @@ func (k *Kafka) properties(dataDir string) map[string]string {
 	if k.node == 1 {
 		p["process.roles"] = "broker,controller"
 		p["listeners"] += ",CONTROLLER://" + controller
+	}
+	if k.config.Secure != nil {
+		k.config.Secure.settings(p)
 	}
 	for key, value := range k.config.Settings {
 		p[key] = value

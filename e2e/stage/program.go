@@ -51,8 +51,8 @@ func (s *Stage) Notifyd(id string, more ...string) *Program {
 func (s *Stage) Canald(id string, more ...string) *Program {
 	s.t.Helper()
 	p := s.daemon("canald", id)
-	p.configure(s, "canald-"+id+".yaml", "id: %s\ncluster: %s\ntopic_prefix: %s\nops_listen: %s\nstores: %s\nkafka: {brokers: [%q], allow_embedded: %t}\n%s\n",
-		id, s.Cluster, s.Prefix, p.Ops, s.stores(cmp.Or(s.MirrorDSN, s.DSN), ""), s.Kafka, s.embedded, strings.Join(more, "\n"))
+	p.configure(s, "canald-"+id+".yaml", "id: %s\ncluster: %s\ntopic_prefix: %s\nops_listen: %s\nstores: %s\nkafka: {brokers: [%q], allow_embedded: %t%s}\n%s\n",
+		id, s.Cluster, s.Prefix, p.Ops, s.stores(cmp.Or(s.MirrorDSN, s.DSN), ""), s.Kafka, s.embedded, s.KafkaAccess, strings.Join(more, "\n"))
 	return p
 }
 

@@ -27,6 +27,8 @@ type Stage struct {
 	DSN      string
 	// Kafka is the host:port of a broker.
 	Kafka string
+	// KafkaAccess is more of canald's kafka section, from a comma on, where the broker asks who comes.
+	KafkaAccess string
 	// MirrorDSN is how canalds reach the store that are made from then on. Empty: by DSN.
 	MirrorDSN string
 	// Prefix stands before the names of the mirror's topics, Cluster before its transactional

@@ -25,6 +25,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/google/uuid"
 
+	"notifymirror/mirror/access"
 	"notifymirror/mirror/record"
 )
 
@@ -37,6 +38,8 @@ type Config struct {
 	Brokers []string `yaml:"brokers"`
 	// TopicPrefix is that of canald. Default "notify.".
 	TopicPrefix string `yaml:"topic_prefix"`
+	// Access is TLS and account. Default: plain text, no account.
+	Access access.Config `yaml:",inline"`
 }
 
 // Reader knows the limits. Its methods may be called from several goroutines.
@@ -129,6 +132,11 @@ func (r *Reader) read() (limits map[string]int, err error) {
 	config.Net.DialTimeout, config.Net.ReadTimeout, config.Net.WriteTimeout = 5*time.Second, 10*time.Second, 10*time.Second
 	config.Metadata.Retry.Max = 0
 	config.Metadata.AllowAutoTopicCreation = false
+	letIn, err := r.config.Access.Load()
+	if err != nil {
+		return nil, err
+	}
+	letIn(config)
 	client, err := sarama.NewClient(r.config.Brokers, config)
 	if err != nil {
 		return nil, err

@@ -12,6 +12,8 @@ import (
 
 	// Zone names work on machines without a zone database.
 	_ "time/tzdata"
+
+	"notifymirror/mirror/access"
 )
 
 // Config says which boards there are and where their data comes from. The zero value of
@@ -37,6 +39,8 @@ type Config struct {
 type KafkaConfig struct {
 	// Brokers as host:port; any of them leads to the rest. Required.
 	Brokers []string `yaml:"brokers"`
+	// Access is TLS and account. Default: plain text, no account.
+	Access access.Config `yaml:",inline"`
 }
 
 // A Board is what one page shows.
@@ -101,6 +105,7 @@ func (c *Config) Validate() error {
 			wrong(!isHostPort(address), "%s: %q: must be host:port", list.key, address)
 		}
 	}
+	errs = append(errs, c.Kafka.Access.Check()...)
 	_, err := c.location()
 	wrong(err != nil, "zone: %q: unknown: write a name such as Asia/Shanghai", c.Zone)
 	wrong(len(c.Boards) == 0, "boards: none is given: write boards: {trades: {topic: trades}}")

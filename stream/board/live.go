@@ -136,7 +136,7 @@ func (l *live) now() time.Time { return time.Now().In(l.zone) }
 // config is a consumer's, for a handler of readings.
 func (l *live) config(handle func(reading)) stream.Config {
 	return stream.Config{
-		Brokers: l.cfg.Kafka.Brokers, Prefix: l.cfg.TopicPrefix, Topics: []string{l.board.Topic}, SkipForeign: true,
+		Brokers: l.cfg.Kafka.Brokers, Access: l.cfg.Kafka.Access, Prefix: l.cfg.TopicPrefix, Topics: []string{l.board.Topic}, SkipForeign: true,
 		LagInterval: sourceInterval, Logger: l.logger,
 		Handler: func(_ context.Context, r stream.Record) error {
 			taken := l.board.read(newMessage(r))

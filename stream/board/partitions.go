@@ -44,6 +44,11 @@ func (l *live) partitions() ([]int32, error) {
 	cfg.Metadata.Full = false
 	cfg.Metadata.AllowAutoTopicCreation = false
 	cfg.Metadata.Retry.Max = 0
+	letIn, err := l.cfg.Kafka.Access.Load()
+	if err != nil {
+		return nil, err
+	}
+	letIn(cfg)
 	client, err := sarama.NewClient(l.cfg.Kafka.Brokers, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", stream.ErrUnreachable, err)

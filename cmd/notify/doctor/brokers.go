@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -35,9 +36,25 @@ func (r *ruler) whole() {
 			r.say(finding.Note, r.at+" is the embedded Kafka", "which is for development only: one node, no replicas, made of a broker that calls itself fake", mend)
 		}
 	}
-	for _, what := range r.answers.denied {
-		r.say(finding.Warning, "the settings of "+what+" may not be read", "so canald cannot read the real limits either",
-			finding.Mend{How: "type", Shell: []string{"kafka-acls.sh --bootstrap-server " + r.at + " --add --allow-principal User:CANALD --operation DescribeConfigs --topic '*'"}})
+	r.account()
+}
+
+// account looks at what canald's account may not do, and at what it gives away.
+func (r *ruler) account() {
+	principal := "User:" + cmp.Or(r.kafka.Access.SASL.User, "CANALD")
+	allow := func(resource string) finding.Mend {
+		return finding.Mend{How: "type", Shell: []string{"kafka-acls.sh --bootstrap-server " + r.at + " --add --allow-principal " + principal + " --operation DescribeConfigs " + resource}}
+	}
+	for _, name := range r.answers.deniedTopics {
+		r.say(finding.Warning, "the settings of topic "+name+" may not be read", "so canald cannot read the real limits either",
+			allow("--resource-pattern-type prefixed --topic "+name))
+	}
+	if names := r.answers.deniedBrokers; len(names) > 0 {
+		r.say(finding.Note, "the settings of Kafka broker "+strings.Join(names, ", ")+" at "+r.at+" may not be read", "so that they were not looked at; canald does not need them", allow("--cluster"))
+	}
+	if r.kafka.Access.SASL.Mechanism == "plain" && !r.kafka.Access.TLS.Enabled {
+		r.say(finding.Warning, "kafka.sasl.mechanism is plain, and kafka.tls.enabled false", "so the password goes over the network in the clear",
+			byHand("set kafka.tls.enabled to true, or use scram-sha-512"))
 	}
 }
 

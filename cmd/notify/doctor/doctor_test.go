@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"notifymirror/mirror"
+	"notifymirror/mirror/access"
 	"notifymirror/notifyd/embedded/dbtest"
 	"notifymirror/notifyd/finding"
 	"notifymirror/notifyd/schema/migrate"
@@ -53,7 +54,8 @@ func TestEveryMistakeInKafkaIsFound(t *testing.T) {
 		"not of the mirror":      {func(a *answers) { a.brokers[0].versions[99] = 0 }, "", ""},
 		"old":                    {func(a *answers) { a.brokers[0].versions[3] = 9 }, finding.Error, "is older than 2.8"},
 		"embedded":               {func(a *answers) { a.cluster = mirror.EmbeddedCluster }, finding.Error, "kafka.allow_embedded"},
-		"settings denied":        {func(a *answers) { a.denied = []string{"topic notify.t"} }, finding.Warning, "--operation DescribeConfigs"},
+		"settings denied":        {func(a *answers) { a.deniedTopics = []string{"notify.t"} }, finding.Warning, "--operation DescribeConfigs --resource-pattern-type prefixed --topic notify.t"},
+		"brokers denied":         {func(a *answers) { a.deniedBrokers = []string{"1", "2"} }, finding.Note, "User:CANALD --operation DescribeConfigs --cluster"},
 		"transactions too short": {atBroker("transaction.max.timeout.ms", "9999"), finding.Error, "transaction_timeout of 10000 ms"},
 		"ids forgotten":          {atBroker("transactional.id.expiration.ms", "3600000"), finding.Warning, "forgets a mirror"},
 		"sessions too long":      {atBroker("group.min.session.timeout.ms", "6001"), finding.Error, "put group.min.session.timeout.ms=6000"},
@@ -96,6 +98,19 @@ func TestEveryMistakeInKafkaIsFound(t *testing.T) {
 				t.Errorf("want %s with %q, found %v", c.severity, c.says, found)
 			}
 		})
+	}
+}
+
+func TestAPasswordInTheClearIsFound(t *testing.T) {
+	k := someKafka
+	k.Access.SASL = access.SASL{Mechanism: "plain", User: "canald", Password: "p"}
+	good := answers{cluster: "real", brokers: []broker{goodBroker()}}
+	if found := k.judge(good); len(found) != 1 || found[0].Severity != finding.Warning || !strings.Contains(found[0].String(), "kafka.tls.enabled") {
+		t.Errorf("found %v", found)
+	}
+	k.Access.TLS.Enabled = true
+	if found := k.judge(good); len(found) != 0 {
+		t.Errorf("with TLS: %v", found)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"notifymirror/cmd/daemon"
+	"notifymirror/mirror/access"
 	"notifymirror/notifyd/finding"
 )
 
@@ -22,6 +23,7 @@ type Kafka struct {
 	TransactionTimeout time.Duration
 	// AllowEmbedded says that the embedded Kafka is meant.
 	AllowEmbedded bool
+	Access        access.Config
 }
 
 // answers are what a Kafka says of itself.
@@ -29,8 +31,8 @@ type answers struct {
 	cluster string
 	brokers []broker
 	topics  []topic
-	// denied are the topics and brokers whose settings may not be read.
-	denied []string
+	// Those whose settings may not be read.
+	deniedBrokers, deniedTopics []string
 }
 
 // broker is one of the cluster's.
@@ -55,8 +57,7 @@ func (k Kafka) check(ctx context.Context) []finding.Finding {
 	at := strings.Join(k.Brokers, ",")
 	a, err := k.ask(ctx)
 	if err != nil {
-		return []finding.Finding{{Severity: finding.Error, Exit: daemon.ExitUnreachable, Subject: "no Kafka at " + at,
-			Why: strings.Join(strings.Fields(err.Error()), " "), Mend: byHand("start Kafka, or correct kafka.brokers")}}
+		return []finding.Finding{k.notIn(at, err)}
 	}
 	return k.judge(a)
 }
@@ -90,9 +91,28 @@ func (r *ruler) say(severity finding.Severity, subject, why string, mend finding
 	r.found = append(r.found, f)
 }
 
+// notIn is what a Kafka says that was not asked anything.
+func (k Kafka) notIn(at string, err error) finding.Finding {
+	f := finding.Finding{Severity: finding.Error, Exit: daemon.ExitUnreachable, Subject: "no Kafka at " + at,
+		Why: strings.Join(strings.Fields(err.Error()), " "), Mend: byHand("start Kafka, or correct kafka.brokers")}
+	mend, denied := access.Mend(err)
+	if denied {
+		f.Exit, f.Subject = daemon.ExitDenied, "Kafka at "+at+" lets nobody in with what kafka.tls and kafka.sasl say"
+	}
+	if mend != "" {
+		f.Mend = byHand("%s", mend)
+	}
+	return f
+}
+
 // ask reads what the rules need.
 func (k Kafka) ask(ctx context.Context) (a answers, err error) {
+	letIn, err := k.Access.Load()
+	if err != nil {
+		return a, err
+	}
 	config := sarama.NewConfig()
+	letIn(config)
 	config.ClientID = "notify-doctor"
 	config.Version = sarama.V2_8_0_0
 	config.Net.DialTimeout, config.Net.ReadTimeout, config.Net.WriteTimeout = 5*time.Second, 10*time.Second, 10*time.Second
@@ -132,7 +152,7 @@ func (k Kafka) askBrokers(client sarama.Client, admin sarama.ClusterAdmin, a *an
 		}
 		name := fmt.Sprint(b.ID())
 		if one.settings, err = settings(admin, sarama.BrokerResource, name); err != nil {
-			a.denied = append(a.denied, "broker "+name)
+			a.deniedBrokers = append(a.deniedBrokers, name)
 		}
 		a.brokers = append(a.brokers, one)
 	}
@@ -164,7 +184,7 @@ func (k Kafka) askTopics(client sarama.Client, admin sarama.ClusterAdmin, a *ans
 			}
 		}
 		if one.settings, err = settings(admin, sarama.TopicResource, t.Name); err != nil {
-			a.denied = append(a.denied, "topic "+t.Name)
+			a.deniedTopics = append(a.deniedTopics, t.Name)
 		}
 		a.topics = append(a.topics, one)
 	}

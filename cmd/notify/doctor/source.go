@@ -82,18 +82,18 @@ func (t *Target) addMirror(f mirrorFile) {
 		t.Stores = append(t.Stores, Store{DSN: c.Stores[name].DSN, Role: preflight.Mirror, MaxBody: int64(c.MaxBodyBytes)})
 	}
 	t.Kafka = &Kafka{Brokers: c.Kafka.Brokers, TopicPrefix: c.TopicPrefix, MaxBody: max(taken, int64(c.MaxBodyBytes)),
-		TransactionTimeout: c.TransactionTimeout, AllowEmbedded: c.Kafka.AllowEmbedded}
+		TransactionTimeout: c.TransactionTimeout, AllowEmbedded: c.Kafka.AllowEmbedded, Access: c.Kafka.Access}
 	t.Daemons = append(t.Daemons, Daemon{"canald", cmp.Or(f.OpsListen, mirrorOps)})
 	t.Disks = append(t.Disks, Disk{Path: cmp.Or(c.SpoolDir, os.TempDir()), Need: uint64(c.SpoolBytes) * uint64(len(c.Stores)), For: "spool_bytes of every store"})
 }
 
-// FromAddresses is stores and a Kafka named on the command line; brokers may be empty.
-func FromAddresses(dsns, brokers []string) (t Target) {
+// FromAddresses is stores and a Kafka named on the command line; it may have no brokers.
+func FromAddresses(dsns []string, kafka mirror.KafkaConfig) (t Target) {
 	for _, d := range dsns {
 		t.Stores = append(t.Stores, Store{DSN: d, Role: preflight.Broker})
 	}
-	if len(brokers) > 0 {
-		t.Kafka = &Kafka{Brokers: brokers, TopicPrefix: record.DefaultPrefix, MaxBody: message.DefaultMaxBodyBytes,
+	if len(kafka.Brokers) > 0 {
+		t.Kafka = &Kafka{Brokers: kafka.Brokers, Access: kafka.Access, TopicPrefix: record.DefaultPrefix, MaxBody: message.DefaultMaxBodyBytes,
 			TransactionTimeout: mirror.Config{}.WithDefaults().TransactionTimeout, AllowEmbedded: true}
 	}
 	return t
@@ -101,7 +101,7 @@ func FromAddresses(dsns, brokers []string) (t Target) {
 
 // FromDev is the stack of notify dev.
 func FromDev(a dev.Addresses) Target {
-	t := FromAddresses([]string{a.DSN}, []string{a.Kafka})
+	t := FromAddresses([]string{a.DSN}, mirror.KafkaConfig{Brokers: []string{a.Kafka}})
 	t.Stores = append(t.Stores, Store{DSN: a.DSN, Role: preflight.Mirror})
 	t.Daemons = []Daemon{{"notifyd", a.BrokerOps}, {"canald", a.MirrorOps}}
 	t.Disks = []Disk{{Path: a.Dir, Need: roomForData, For: "everything that notify dev keeps"}}
