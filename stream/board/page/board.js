@@ -89,7 +89,8 @@ function watch() {
   }
   if (frame.as_of <= 0) {
     const stands = (frame.mirror || []).find((m) => m.state !== "copying");
-    return setState("stale", frame.note || (stands ? `the mirror of ${stands.store}: ${stands.state}` : "nothing has come yet"));
+    const waits = frame.count ? "not known yet how old this is" : "nothing has come yet";
+    return setState("stale", frame.note || (stands ? `the mirror of ${stands.store}: ${stands.state}` : waits));
   }
   const why = frame.note || (connected ? "" : "no connection");
   setState("stale", `${why ? why + " · " : ""}standing still since ${clock.format(frame.as_of)} · ${since(age())}`);
@@ -105,7 +106,7 @@ function draw() {
   drawn = frame;
   if (document.body.dataset.page && document.body.dataset.page !== frame.page) return location.reload();
   document.body.dataset.page = frame.page;
-  put($("title"), frame.title);
+  named($("title"), frame.title);
   if (document.title !== frame.title) document.title = frame.title;
   watch();
   if (frame.state === "reading") return; // what is shown stays, grey
@@ -156,14 +157,16 @@ const color = (name) => getComputedStyle(document.documentElement).getPropertyVa
 function makeChart(box) {
   const font = `${Math.round(parseFloat(getComputedStyle(document.documentElement).fontSize) * 0.78)}px ${getComputedStyle(document.body).fontFamily}`;
   const small = parseFloat(getComputedStyle(document.documentElement).fontSize);
+  // A time so near to a side that it would be cut, or stand in the other axis, is left out.
+  const within = (u, t) => Math.min(u.valToPos(t, "x"), u.over.clientWidth - u.valToPos(t, "x")) > small * 1.8;
   const axis = { stroke: () => color("--soft"), font, ticks: { show: false } };
   return new uPlot({
     width: box.clientWidth, height: box.clientHeight, legend: { show: false },
     cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
-    padding: [small * 0.4, small, 0, 0],
+    padding: [small * 0.4, 1, 0, 0],
     scales: { x: { time: true }, y: { range: (u, low, high) => [0, Math.max(1, high * 1.12)] } },
     axes: [
-      { ...axis, grid: { show: false }, size: small * 1.8, space: box.clientWidth < 500 ? small * 3.4 : small * 5, values: (u, ts) => ts.map((t) => clock.format(t * 1000).slice(0, t % 60 ? 8 : 5)) },
+      { ...axis, grid: { show: false }, size: small * 1.8, space: box.clientWidth < 500 ? small * 3.4 : small * 5, values: (u, ts) => ts.map((t) => within(u, t) ? clock.format(t * 1000).slice(0, t % 60 ? 8 : 5) : "") },
       { ...axis, grid: { stroke: () => color("--line"), width: 1 }, size: small * 3.2, space: small * 3.4, values: (u, vs) => vs.map((v) => whole.format(v)) },
     ],
     series: [{}, {
@@ -189,8 +192,11 @@ function drawCurve() {
 
 const measure = (e) => (frame.money ? BigInt(e.amount) : BigInt(e.count));
 const figure = (e) => (frame.money ? money(e.amount, frame.decimals).join("") : whole.format(e.count));
+const size = (n) => (n < 0n ? -n : n);
 // part is a share of a whole in permille, exact for numbers of any size.
-const part = (n, all) => (all > 0n && n > 0n ? Number((n * 1000n) / all) : 0);
+const part = (n, all) => (all !== 0n ? Number((size(n) * 1000n) / size(all)) : 0);
+// named puts text that somebody else has written, in whatever script.
+const named = (e, text) => { e.dir = "auto"; put(e, text); };
 
 // panel finds or makes a panel by its place, with as many rows as are needed.
 function panel(key, cls, title) {
@@ -227,8 +233,11 @@ function drawList(key, cls, shares) {
     const n = whole.format(shares.other_values);
     list.push({ ...shares.other, other: true, name: shares.bounded ? `other, more than ${n} values` : `other, ${n} ${shares.other_values === 1 ? "value" : "values"}` });
   }
-  const largest = list.reduce((m, e) => (measure(e) > m ? measure(e) : m), 0n);
-  const total = list.reduce((sum, e) => sum + measure(e), 0n);
+  const sizes = list.map(measure);
+  const largest = sizes.reduce((m, n) => (size(n) > m ? size(n) : m), 0n);
+  const total = sizes.reduce((sum, n) => sum + n, 0n);
+  // Of a whole that has parts on both sides of zero nothing is a share.
+  const shared = !(sizes.some((n) => n > 0n) && sizes.some((n) => n < 0n));
   const lines = rows(p.children[1], list.length, () => {
     const r = el("div", "row");
     if (top) el("span", "place", r); else el("span", "share", r);
@@ -240,12 +249,13 @@ function drawList(key, cls, shares) {
   list.forEach((e, i) => {
     const r = lines[i];
     r.classList.toggle("other", Boolean(e.other));
+    r.classList.toggle("below", sizes[i] < 0n);
     if (top) put(r.children[0], e.other ? "" : String(i + 1));
-    else r.children[0].style.width = part(measure(e), largest) / 10 + "%";
-    put(r.children[1], e.name);
+    else r.children[0].style.width = part(sizes[i], largest) / 10 + "%";
+    named(r.children[1], e.name);
     r.children[1].title = e.name;
     put(r.children[2], (e.other ? "" : least) + figure(e));
-    if (top) put(r.children[3], (part(measure(e), total) / 10).toFixed(1) + " %");
+    if (top) put(r.children[3], shared ? (part(sizes[i], total) / 10).toFixed(1) + " %" : "–");
   });
   put(p.children[2], shares.bounded ? "Too many values to tell all apart: small ones are in other." : "");
 }
@@ -256,23 +266,25 @@ function drawRecent() {
   const p = panel("recent", "recent", "Latest");
   const head = ["Time", ...frame.columns];
   if (frame.money) head.push("Amount");
+  const cls = (i) => (i === 0 ? "time" : frame.money && i === head.length - 1 ? "figure" : "text");
   let table = p.querySelector("table");
   if (!table) {
     table = el("table", "", p.children[1]);
+    table.style.setProperty("--texts", frame.columns.length);
     const tr = el("tr", "", el("thead", "", table));
-    head.forEach((name, i) => put(el("th", frame.money && i === head.length - 1 ? "figure" : "", tr), name));
+    head.forEach((name, i) => put(el("th", cls(i), tr), name));
     el("tbody", "", table);
   }
   const list = frame.recent || [];
   const lines = rows(table.tBodies[0], list.length, () => {
     const tr = el("tr", "");
-    head.forEach((_, i) => el("td", frame.money && i === head.length - 1 ? "figure" : "", tr));
+    head.forEach((_, i) => el("td", cls(i), tr));
     return tr;
   });
   list.forEach((m, i) => {
     const cells = [clock.format(m.at), ...m.cells];
     if (frame.money) cells.push(m.amount === undefined ? "?" : money(m.amount, frame.decimals).join(""));
-    cells.forEach((text, j) => put(lines[i].children[j], text));
+    cells.forEach((text, j) => (cls(j) === "text" ? named : put)(lines[i].children[j], text));
   });
 }
 
