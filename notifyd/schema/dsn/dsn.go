@@ -4,6 +4,11 @@
 // An address may name several servers that replicate each other,
 // user:password@tcp(db-1:3306,db-2:3306)/schema: a [Primary] finds the one that accepts
 // writes, and a connector connects to that one. All have the same accounts and schema.
+//
+// TLS is asked for by ?tls=true, with the system's authorities, or by the paths of PEM files:
+// ?tls-ca=FILE for those that may have signed the servers' certificates, and tls-cert=FILE and
+// tls-key=FILE for a certificate of one's own. A server's certificate must be for the host in the
+// address. The driver's other parameters hold too.
 package dsn
 
 import (
@@ -31,7 +36,11 @@ var ErrInvalid = errors.New("invalid store address")
 // password. Addr holds all servers of the address, separated by commas: the driver itself
 // understands one, so connect through NewConnector.
 func Parse(address string) (*mysql.Config, error) {
-	cfg, err := parse(address)
+	rest, files, err := cutTLS(address)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	cfg, err := parse(rest)
 	switch {
 	case address == "":
 		return nil, fmt.Errorf("%w: it is empty; its form is %s", ErrInvalid, Form)
@@ -45,6 +54,9 @@ func Parse(address string) (*mysql.Config, error) {
 		return nil, fmt.Errorf("%w: it names no user; its form is %s", ErrInvalid, Form)
 	case len(cfg.DBName) > 64:
 		return nil, fmt.Errorf("%w: the name of its schema is %d bytes; the limit is 64", ErrInvalid, len(cfg.DBName))
+	}
+	if err := files.apply(cfg); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = connectTimeout
