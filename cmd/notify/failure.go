@@ -52,6 +52,8 @@ func exitOf(e *client.Error) int {
 		return daemon.ExitDenied
 	case connect.CodeNotFound:
 		return daemon.ExitNotFound
+	case connect.CodeInvalidArgument:
+		return daemon.ExitUsage
 	case connect.CodeDeadlineExceeded:
 		return daemon.ExitUnreachable
 	}

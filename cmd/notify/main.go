@@ -1,7 +1,7 @@
 // Command notify is everything a person types: the whole stack on one machine
 // (notify dev), and the commands that talk to a running one.
 //
-// Data goes to stdout, talk to stderr. Exit codes: 0 all, 1 failed, 2 usage,
+// Data goes to stdout, talk to stderr. Exit codes: 0 all, 1 failed, 2 wrong input,
 // 3 partly (each failed item is named), 4 not found, 5 denied, 6 unreachable.
 package main
 

@@ -75,7 +75,7 @@ func TestExitCodesTellWhatWentWrong(t *testing.T) {
 		{2, "not both", []string{"publish", "t", "body", "--ndjson", "f"}},
 		{2, "need --ndjson", []string{"publish", "t", "body", "--key-field", "f"}},
 		{2, "at least 1", []string{"publish", "t", "body", "--count", "0"}},
-		{1, "at most 3", []string{"publish", "t", "refuse"}},
+		{2, "at most 3", []string{"publish", "t", "refuse"}},
 		{4, "notify topic create missing", []string{"publish", "missing", "body"}},
 		{4, "no such group", []string{"group", "show", "missing"}},
 		{4, "notify sub add", []string{"listen", "--group", "missing"}},

@@ -53,6 +53,12 @@ func run(ctx context.Context, s streams, args []string) int {
 
 func (a *app) root() *cobra.Command {
 	root := a.parent("notify", "Publish, listen, look after topics and groups, and run the whole stack")
+	root.Long = root.Short + `.
+
+Data goes to standard output, everything else to standard error; -o json and jsonl are for programs.
+Exit code: 0 done, 1 failed, 2 wrong flags, arguments or configuration, also where the
+broker says so, 3 a part failed and each is named, 4 not found, 5 denied, 6 broker, Kafka
+or store not reachable.`
 	root.Args = cobra.ArbitraryArgs // cobra's own answer to an unknown command has several lines
 	root.SilenceErrors = true
 	root.SilenceUsage = true
