@@ -251,12 +251,12 @@ func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
 	}()
 	if err := w.commit(ctx); err != nil { // tells the next start who writes
 		s.change.finish(fmt.Errorf("as far as is known; see notify mirror status: %w", err))
-		return copied, c.writeFault(ctx, s, err)
+		return copied, c.movedFault(ctx, c.writeFault(ctx, s, err))
 	}
 	s.change.finish(nil)
 	if sp, err = c.backfill(ctx, s, w); err != nil {
 		c.metrics.errors.WithLabelValues("start").Inc()
-		return copied, err
+		return copied, c.movedFault(ctx, err)
 	}
 	defer sp.close()
 	src := c.openSource(s.at.position())

@@ -224,6 +224,30 @@ func TestTwoServersThatAcceptWritesAreWaitedFor(t *testing.T) {
 	b.checkOnce(10, 10)
 }
 
+// A primary that moves while the tables are read is why that ended, as it is while the binlog is read.
+func TestAPrimaryThatMovesUnderABackfillIsWhyThatEnds(t *testing.T) {
+	b := newStoreBench(t, dbtest.Start(t))
+	cfg := b.dsnConfig()
+	cfg.Addr += ",127.0.0.1:1"
+	b.config.Stores = map[string]StoreConfig{"a": {DSN: cfg.FormatDSN()}}
+	b.config.SpoolDir = t.TempDir()
+	b.script.add(scriptMessage{topic: "trades"})
+	c := b.copier(b.used(newRand(t)), func(c *Copier) { // the script is read at another server than the one that accepts writes
+		c.primaryEvery = 10 * time.Millisecond
+		c.openView = func(ctx context.Context, _ storeInfo, _ bool) (snapshot, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+	})
+	b.run(c)
+	eventually(t, func() error {
+		if s := c.Status(); s.State != Waiting || s.LastError != errMoved.Error() {
+			return fmt.Errorf("status %+v", s)
+		}
+		return nil
+	})
+}
+
 // The primary may change between the question who it is and the reading of its binlog.
 func TestAPrimaryThatChangesWhileTheMirrorStartsIsFollowed(t *testing.T) {
 	b := newBench(t)
