@@ -99,3 +99,21 @@ func TestWhereNothingWasCopiedThereIsNoCheckpointToLookAt(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A look does not take the configured server id from the canald that copies.
+func TestALookDoesNotDisturbACanaldWithAServerID(t *testing.T) {
+	b := newStoreBench(t, dbtest.Start(t))
+	b.grantBackfill()
+	b.config.ServerID = 4711
+	c := b.realCopier()
+	b.run(c)
+	b.insert(0, 5, "trades", short)
+	b.awaitSeq(c)
+	before := c.Status()
+	alone(t, b.realCopier(), Change{What: CopyTables, DryRun: true})
+	b.insert(0, 5, "trades", short)
+	b.awaitSeq(c)
+	if s := c.Status(); s.State != Copying || s.Since != before.Since {
+		t.Errorf("%+v, it was %+v", s, before)
+	}
+}

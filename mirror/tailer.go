@@ -37,9 +37,10 @@ func inspect(ctx context.Context, c canal.Config) (canal.ServerInfo, error) {
 	return info, sourceError(err)
 }
 
-// probing is a source beside the one that is copied: it logs and counts nothing.
+// probing is a source beside the one that is copied: it logs and counts nothing, and leaves the
+// configured server id to that one.
 func probing(c canal.Config, at canal.Position) source {
-	c.Logger = slog.New(slog.DiscardHandler)
+	c.Logger, c.ServerID = slog.New(slog.DiscardHandler), 0
 	tailer, err := canal.NewTailer(c)
 	if err != nil { // it was checked before
 		panic("mirror: " + err.Error())
