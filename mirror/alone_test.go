@@ -100,6 +100,30 @@ func TestWhereNothingWasCopiedThereIsNoCheckpointToLookAt(t *testing.T) {
 	}
 }
 
+// Where nothing tells any more that the mirror has halted for the order of pos, the next message does:
+// what is above the last ones copied would not be all that it lacks.
+func TestBehindADisorderABackfillCopiesAllOrNothing(t *testing.T) {
+	b := newBench(t)
+	b.script.add(scriptMessage{shard: 2, topic: "trades"}, scriptMessage{shard: 1, topic: "trades"})
+	b.script.next[2]++
+	b.script.add(scriptMessage{shard: 1, topic: "trades"}, scriptMessage{shard: 2, topic: "trades"})
+	b.mustHalt(b.copier(), ErrOrder, ReasonOrder)
+	granted := func(c *Copier) { c.mayBackfill = func(context.Context, int) error { return nil } }
+	for _, dry := range []bool{true, false} {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		out, err := b.copier(granted).changeAlone(ctx, Change{What: CopyTables, DryRun: dry})
+		cancel()
+		if !errors.Is(err, ErrChange) || !errors.Is(err, ErrOrder) || !strings.Contains(err.Error(), "--all") || strings.Contains(err.Error(), "\n") || out.Applied {
+			t.Errorf("%+v, %v", out, err)
+		}
+	}
+	for _, dry := range []bool{true, false} {
+		if out := alone(t, b.copier(granted), Change{What: CopyTables, All: true, DryRun: dry}); out.Tables != "all that the store holds" {
+			t.Errorf("%+v", out)
+		}
+	}
+}
+
 // A look does not take the configured server id from the canald that copies.
 func TestALookDoesNotDisturbACanaldWithAServerID(t *testing.T) {
 	b := newStoreBench(t, dbtest.Start(t))

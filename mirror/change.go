@@ -180,6 +180,11 @@ func (c *Copier) plan(ctx context.Context, at checkpoint, info storeInfo, what C
 	if what.What == CopyTables && c.compareLast(ctx, at) != nil {
 		what.All = true // the server may have given the same pos again
 	}
+	if what.What == CopyTables && !what.All && reason == "" && !at.lost && !at.Backfill.pending() {
+		if err := c.compareNext(ctx, at); err != nil { // the mirror halts there, or has halted when it ran
+			return at, Outcome{Store: c.name, What: what.What}, fmt.Errorf("what is above the last messages copied is not all that the mirror lacks: copy all that the tables hold, with --all: %w", err)
+		}
+	}
 	next, out, err := plan(at, info, what, reason)
 	out.Store = c.name
 	if err == nil && next.Backfill.Wanted {

@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"time"
 
 	"notifymirror/canal"
@@ -61,6 +62,45 @@ func (c *Copier) compareLast(ctx context.Context, at checkpoint) error {
 		return nil // a row that cannot be read is the reader's affair
 	}
 	return ctx.Err()
+}
+
+// compareNext reads the transaction with messages that comes next, as compareLast does the last one,
+// and tells why the mirror halts there for the order of pos; nil: it does not, as far as is known.
+func (c *Copier) compareNext(ctx context.Context, at checkpoint) error {
+	probe, cancel := context.WithTimeout(ctx, c.probeLimit)
+	defer cancel()
+	order, rows := newOrder(at.Shards), rowDecoder{schema: c.dsn.DBName}
+	for t, err := range c.openProbe(at.position()).txns(probe) {
+		switch {
+		case err != nil, t.kind == canal.Heartbeat:
+			c.log.Debug("next transaction not compared", "err", err)
+			return nil
+		case t.kind != canal.Rows:
+			continue
+		}
+		copied := at.OpenCopied
+		for row, err := range t.rows {
+			if err != nil {
+				return nil // the reader's affair, as below
+			}
+			m, err := rows.message(row)
+			if err != nil {
+				return nil
+			}
+			if copied > 0 {
+				copied--
+				continue
+			}
+			if order.copied(m.shard, m.pos) {
+				continue
+			}
+			if err := order.take(m.shard, m.pos); err != nil {
+				return fmt.Errorf("transaction %s: %w", t.gtid, err)
+			}
+		}
+		return nil
+	}
+	return nil
 }
 
 // fingerprint reads a transaction's messages.

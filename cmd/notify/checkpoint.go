@@ -103,7 +103,8 @@ func (a *app) mirrorBackfill() *cobra.Command {
 	cmd := f.add(&cobra.Command{
 		Use: "backfill", Short: "Copy what the store's tables hold and the mirror lacks, in a new generation", Args: cobra.NoArgs,
 		Long: "Copies the messages that the store still holds behind the last ones copied, and goes on with the binlog\n" +
-			"from there: for a gap that the binlog no longer covers. What was delivered and deleted meanwhile is not copied.",
+			"from there: for a gap that the binlog no longer covers. What was delivered and deleted meanwhile is not copied.\n" +
+			"Where the next message breaks the order of its shard, that takes --all.",
 		RunE: a.action(func(cmd *cobra.Command, _ []string) error {
 			return a.changeCheckpoint(cmd.Context(), f, mirror.Change{What: mirror.CopyTables, All: all})
 		}),
