@@ -5,7 +5,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 
+	"notifymirror/canal"
 	"notifymirror/notifyd/embedded"
 	"notifymirror/notifyd/embedded/dbtest"
 )
@@ -43,6 +45,76 @@ func TestACheckpointIsChangedWithoutACanald(t *testing.T) {
 	}
 	b.run(c)
 	b.await(c)
+}
+
+// A command copies nothing: not before the change, not behind it, and not where it is refused.
+func TestAChangeWithoutACanaldCopiesNothing(t *testing.T) {
+	b := newBench(t)
+	nothing := func(c *Copier) {
+		c.mayBackfill = func(context.Context, int) error { return nil }
+		c.openView = func(context.Context, storeInfo, bool) (snapshot, error) {
+			t.Error("the tables are read")
+			return b.script.view(0), nil
+		}
+		c.openSource = func(at canal.Position) source {
+			t.Error("the binlog is read")
+			return b.script.from(at)
+		}
+	}
+	refused := func(what Change, says string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if out, err := b.copier(nothing).changeAlone(ctx, what); !errors.Is(err, ErrChange) || !strings.Contains(err.Error(), says) || out.Applied {
+			t.Errorf("%+v: %+v, %v", what, out, err)
+		}
+	}
+	b.script.random(newRand(t), 20, 20, "trades")
+	for _, what := range []What{SetCheckpoint, ResetCheckpoint, CopyTables, Grow} {
+		refused(Change{What: what, Topic: "trades", Position: "0-1-3", Partitions: 7}, "start canald first")
+	}
+	b.copied()
+	b.script.random(newRand(t), 20, 20, "trades")
+	before := len(b.oracle())
+	refused(Change{What: Grow, Topic: "trades", Partitions: 1}, "Kafka takes none away")
+	refused(Change{What: "undo"}, "unknown change")
+	for _, what := range []Change{{What: Grow, Topic: "trades", Partitions: 7}, {What: SetCheckpoint, Position: "0-1-15"}, {What: ResetCheckpoint}, {What: CopyTables}} {
+		alone(t, b.copier(nothing), what)
+	}
+	if after := len(b.oracle()); after != before {
+		t.Errorf("%d records, %d before", after, before)
+	}
+	if c := b.copier(); c.look(t.Context()) != nil || c.Status().Generation != 4 || c.Status().Seq != 0 {
+		t.Errorf("%+v", c.Status())
+	}
+}
+
+// A command wishes first, and then joins the canalds: its run meets the change, and nothing else.
+func TestAChangeWithoutACanaldIsProposedBeforeItRuns(t *testing.T) {
+	b := newBench(t)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := b.copier(func(c *Copier) {
+			c.connected = func() bool { // asked with the status, before the change is proposed
+				synctest.Wait()
+				return true
+			}
+			c.readStore = func(ctx context.Context) (storeInfo, error) { // the first that a run does
+				c.changing.Lock()
+				if c.proposed == nil {
+					t.Error("it runs without a change")
+				}
+				c.changing.Unlock()
+				cancel()
+				<-ctx.Done()
+				return storeInfo{}, ctx.Err()
+			}
+		})
+		if _, err := c.changeAlone(ctx, Change{What: ResetCheckpoint}); !errors.Is(err, ErrChange) {
+			t.Error(err)
+		}
+	})
 }
 
 // A command disturbs no canald that copies, and changes nothing beside it.

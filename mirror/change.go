@@ -102,6 +102,13 @@ type change struct {
 	out    Outcome
 	err    error
 	done   chan struct{}
+	// end ends the Copier that has nothing else to do; nil: it goes on.
+	end func()
+}
+
+// wish makes a change of what is wanted of a mirror in that state.
+func wish(what Change, s Status) *change {
+	return &change{Change: what, reason: s.HaltedReason, ahead: s.Ahead, done: make(chan struct{})}
 }
 
 // finish tells who waits; the first word counts.
@@ -113,6 +120,9 @@ func (p *change) finish(err error) {
 		p.out.Applied = true
 	}
 	close(p.done)
+	if p.end != nil {
+		p.end()
+	}
 }
 
 // Change changes the store's checkpoint between two Kafka transactions: the copying stops,
@@ -127,10 +137,15 @@ func (c *Copier) Change(ctx context.Context, what Change) (Outcome, error) {
 	if what.DryRun {
 		return c.dryRun(ctx, what, s)
 	}
-	p := &change{Change: what, reason: s.HaltedReason, ahead: s.Ahead, done: make(chan struct{})}
+	p := wish(what, s)
 	if !c.propose(p) {
 		return Outcome{}, fmt.Errorf("%w: another change is under way", ErrChange)
 	}
+	return c.await(ctx, p)
+}
+
+// await is the outcome of a proposed change.
+func (c *Copier) await(ctx context.Context, p *change) (Outcome, error) {
 	select {
 	case <-p.done:
 	case <-ctx.Done():

@@ -254,6 +254,9 @@ func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
 		return copied, c.movedFault(ctx, c.writeFault(ctx, s, err))
 	}
 	s.change.finish(nil)
+	if err := ctx.Err(); err != nil { // that was all
+		return copied, c.movedFault(ctx, err)
+	}
 	if sp, err = c.backfill(ctx, s, w); err != nil {
 		c.metrics.errors.WithLabelValues("start").Inc()
 		return copied, c.movedFault(ctx, err)

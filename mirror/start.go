@@ -76,12 +76,18 @@ func (c *Copier) open(ctx context.Context, m *member) (s *start, err error) {
 		s.at = firstCheckpoint(s.info)
 		if err = c.checkFirst(ctx, s, virgin); errors.Is(err, ErrCheckpointLost) {
 			err = c.beginAgain(ctx, s, err)
+		} else if err == nil {
+			c.adopt().finish(fmt.Errorf("nothing of store %s was mirrored yet, and there is no checkpoint to change: start canald first", c.name))
+			err = ctx.Err()
 		}
 	} else {
 		s.at = *saved.checkpoint
 		c.board.found(s.at)
 		c.change(ctx, s)
-		if err = c.follow(ctx, s); err == nil {
+		if err = ctx.Err(); err == nil { // else that was all
+			err = c.follow(ctx, s)
+		}
+		if err == nil {
 			err = verifyStore(s.at, s.info)
 		}
 	}
