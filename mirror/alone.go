@@ -11,14 +11,15 @@ import (
 // ChangeAlone makes a change where no canald runs: it joins the store's canalds itself, becomes
 // the active one, writes the new checkpoint, and leaves: it copies nothing. Where another one is
 // active it changes nothing and names it. Only to accept a gap it goes on first from the checkpoint
-// as a canald does, until it halts. The error wraps ErrChange; ctx bounds all of it, and must allow for Session and for
-// what the brokers wait for a new group's members.
-func ChangeAlone(ctx context.Context, config Config, store string, deps Deps, what Change) (Outcome, error) {
+// as a canald does, until it halts. All of it takes as long as it needs while it comes further;
+// patience bounds how long it may not, and must allow for Session and for what the brokers wait for
+// a new group's members. The error wraps ErrChange; no change follows it.
+func ChangeAlone(ctx context.Context, config Config, store string, deps Deps, what Change, patience time.Duration) (Outcome, error) {
 	c, err := New(config, store, deps)
 	if err != nil {
 		return Outcome{}, err
 	}
-	return c.changeAlone(ctx, what)
+	return c.changeAlone(ctx, what, patience)
 }
 
 // ReadCheckpoint is the state of a store's mirror as its checkpoint in Kafka tells it. It writes
@@ -35,8 +36,9 @@ func ReadCheckpoint(ctx context.Context, config Config, store string, deps Deps)
 }
 
 // changeAlone is ChangeAlone of a Copier that does not run.
-func (c *Copier) changeAlone(ctx context.Context, what Change) (Outcome, error) {
-	var err error
+func (c *Copier) changeAlone(ctx context.Context, what Change, patience time.Duration) (_ Outcome, err error) {
+	ctx, enough := c.patient(ctx, patience)
+	defer enough()
 	switch {
 	case what.What == AcceptGap:
 		err = c.copyToHalt(ctx)
@@ -50,7 +52,7 @@ func (c *Copier) changeAlone(ctx context.Context, what Change) (Outcome, error) 
 		return c.Change(ctx, what)
 	}
 	p := wish(what, c.Status())
-	running, stop := context.WithCancel(ctx)
+	running, stop := context.WithCancel(context.WithoutCancel(ctx)) // what is being written is written to its end
 	p.end = stop
 	c.propose(p)
 	var run sync.WaitGroup
@@ -62,7 +64,7 @@ func (c *Copier) changeAlone(ctx context.Context, what Change) (Outcome, error) 
 
 // copyToHalt copies until the mirror halts.
 func (c *Copier) copyToHalt(ctx context.Context) error {
-	running, stop := context.WithCancel(ctx)
+	running, stop := context.WithCancel(context.WithoutCancel(ctx)) // its state is asked when ctx has ended
 	halted := make(chan struct{})
 	var run sync.WaitGroup
 	run.Go(func() {
@@ -73,6 +75,48 @@ func (c *Copier) copyToHalt(ctx context.Context) error {
 	defer run.Wait()
 	defer stop()
 	return c.awaitHalt(ctx, halted)
+}
+
+// A mark is how far a Copier has come: it differs from an earlier one when it came further.
+type mark struct {
+	generation, seq uint64
+	position, open  string
+	backfill        Progress
+	looked          int64
+}
+
+func (c *Copier) mark() mark {
+	s := c.board.read()
+	m := mark{generation: s.Generation, seq: s.Seq, position: s.Position, open: s.OpenGTID, looked: c.looked.Load()}
+	if s.Backfill != nil {
+		m.backfill = *s.Backfill
+	}
+	return m
+}
+
+// patient is ctx for as long as the Copier comes further: it ends when it has not for so long.
+func (c *Copier) patient(ctx context.Context, patience time.Duration) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for last, since := c.mark(), time.Now(); time.Since(since) <= patience; {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			if now := c.mark(); now != last {
+				last, since = now, time.Now()
+			}
+		}
+		end(fmt.Errorf("it came no further for %s", patience))
+	})
+	return ctx, func() {
+		end(context.Canceled)
+		watching.Wait()
+	}
 }
 
 // settledAfter is how long a mirror must copy without a lag to be one that does not halt.
@@ -95,7 +139,7 @@ func (c *Copier) awaitHalt(ctx context.Context, halted <-chan struct{}) error {
 			return nil
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("the mirror is %s, and has not halted in time: %s", s.State, s.LastError)
+			return fmt.Errorf("the mirror has not halted, and nothing was changed: %w: %s", tooLate(ctx), c.waitsFor())
 		}
 	}
 }

@@ -3,9 +3,11 @@ package mirror
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"notifymirror/canal"
 	"notifymirror/notifyd/embedded"
@@ -17,7 +19,7 @@ func alone(t *testing.T, c *Copier, what Change) Outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	out, err := c.changeAlone(ctx, what)
+	out, err := c.changeAlone(ctx, what, patience)
 	if err != nil || out.Applied == what.DryRun {
 		t.Fatalf("%+v: %+v, %v", what, out, err)
 	}
@@ -65,7 +67,7 @@ func TestAChangeWithoutACanaldCopiesNothing(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		if out, err := b.copier(nothing).changeAlone(ctx, what); !errors.Is(err, ErrChange) || !strings.Contains(err.Error(), says) || out.Applied {
+		if out, err := b.copier(nothing).changeAlone(ctx, what, patience); !errors.Is(err, ErrChange) || !strings.Contains(err.Error(), says) || out.Applied {
 			t.Errorf("%+v: %+v, %v", what, out, err)
 		}
 	}
@@ -111,10 +113,71 @@ func TestAChangeWithoutACanaldIsProposedBeforeItRuns(t *testing.T) {
 				return storeInfo{}, ctx.Err()
 			}
 		})
-		if _, err := c.changeAlone(ctx, Change{What: ResetCheckpoint}); !errors.Is(err, ErrChange) {
+		if _, err := c.changeAlone(ctx, Change{What: ResetCheckpoint}, patience); !errors.Is(err, ErrChange) {
 			t.Error(err)
 		}
 	})
+}
+
+// A command waits for as long as the mirror comes further, however long that is, and no longer.
+func TestACommandWaitsAsLongAsTheMirrorComesFurther(t *testing.T) {
+	b := newBench(t)
+	synctest.Test(t, func(t *testing.T) {
+		c := b.copier()
+		ctx, enough := c.patient(t.Context(), 30*time.Second)
+		defer enough()
+		steps := []func(i int){
+			func(i int) { c.board.saved(checkpoint{Generation: 1, Seq: uint64(i)}, time.Now()) },
+			func(i int) { c.board.found(checkpoint{Generation: 1, GTIDs: fmt.Sprintf("0-1-%d", i)}) },
+			func(i int) {
+				c.board.found(checkpoint{Generation: 1, OpenGTID: fmt.Sprintf("0-1-%d", i), OpenCopied: 1})
+			},
+			func(i int) { c.board.spooled(uint64(i)) },
+			func(i int) { c.looked.Add(1) },
+		}
+		for i := range 50 {
+			<-time.After(29 * time.Second)
+			steps[i%len(steps)](i + 1)
+		}
+		<-time.After(29 * time.Second)
+		if ctx.Err() != nil {
+			t.Error(context.Cause(ctx))
+		}
+		<-time.After(2 * time.Second)
+		if err := context.Cause(ctx); err == nil || !strings.Contains(err.Error(), "no further for 30s") {
+			t.Error(err)
+		}
+	})
+}
+
+// Where the mirror is away, the change is taken back, and the command says what it waited for.
+func TestACommandThatComesNoFurtherSaysWhatItWaitedFor(t *testing.T) {
+	b := newBench(t)
+	away := func(c *Copier) {
+		c.readStore = func(context.Context) (storeInfo, error) { return storeInfo{}, errors.New("the store is away") }
+	}
+	for _, what := range []Change{{What: ResetCheckpoint}, {What: AcceptGap, DryRun: true}} {
+		_, err := b.copier(away).changeAlone(t.Context(), what, 200*time.Millisecond)
+		if !errors.Is(err, ErrChange) || !strings.Contains(err.Error(), "came no further for 200ms: the mirror is waiting: the store is away") ||
+			!strings.Contains(err.Error(), map[What]string{ResetCheckpoint: "it was withdrawn, and nothing comes of it", AcceptGap: "nothing was changed"}[what.What]) {
+			t.Errorf("%+v: %v", what, err)
+		}
+	}
+}
+
+// A lost checkpoint is left without a canald, too.
+func TestALostCheckpointIsLeftWithoutACanald(t *testing.T) {
+	b := newBench(t)
+	b.script.random(newRand(t), 20, 20, "trades")
+	b.copied()
+	before := len(b.oracle())
+	b.deleteTopic(checkpointTopic(b.storeID))
+	if out := alone(t, b.copier(), Change{What: ResetCheckpoint}); out.Generation != 2 || !strings.Contains(out.Repeated, "up to 1") {
+		t.Errorf("%+v", out)
+	}
+	if after := len(b.oracle()); after != before {
+		t.Errorf("%d records, %d before", after, before)
+	}
 }
 
 // A command disturbs no canald that copies, and changes nothing beside it.
@@ -127,7 +190,7 @@ func TestNoCommandTakesOverFromACanald(t *testing.T) {
 	before := first.Status()
 	for _, what := range []Change{{What: ResetCheckpoint}, {What: AcceptGap}, {What: AcceptGap, DryRun: true}, {What: Grow, Topic: "trades", Partitions: 7}} {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		out, err := b.copier().changeAlone(ctx, what)
+		out, err := b.copier().changeAlone(ctx, what, patience)
 		cancel()
 		if !errors.Is(err, ErrChange) || !strings.Contains(err.Error(), "first is active") {
 			t.Errorf("%+v: %+v, %v", what, out, err)
@@ -160,14 +223,14 @@ func TestAGapIsAcceptedWithoutACanald(t *testing.T) {
 	b.copiedReal()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if _, err := b.realCopier().changeAlone(ctx, Change{What: AcceptGap, DryRun: true}); !errors.Is(err, ErrChange) || !strings.Contains(err.Error(), "no gap") {
+	if _, err := b.realCopier().changeAlone(ctx, Change{What: AcceptGap, DryRun: true}, patience); !errors.Is(err, ErrChange) || !strings.Contains(err.Error(), "no gap") {
 		t.Error(err)
 	}
 }
 
 func TestWhereNothingWasCopiedThereIsNoCheckpointToLookAt(t *testing.T) {
 	b := newBench(t)
-	if _, err := b.copier().changeAlone(t.Context(), Change{What: ResetCheckpoint, DryRun: true}); !errors.Is(err, ErrChange) || !errors.Is(err, ErrCheckpointLost) {
+	if _, err := b.copier().changeAlone(t.Context(), Change{What: ResetCheckpoint, DryRun: true}, patience); !errors.Is(err, ErrChange) || !errors.Is(err, ErrCheckpointLost) {
 		t.Error(err)
 	}
 }
@@ -183,7 +246,7 @@ func TestBehindADisorderABackfillCopiesAllOrNothing(t *testing.T) {
 	granted := func(c *Copier) { c.mayBackfill = func(context.Context, int) error { return nil } }
 	for _, dry := range []bool{true, false} {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		out, err := b.copier(granted).changeAlone(ctx, Change{What: CopyTables, DryRun: dry})
+		out, err := b.copier(granted).changeAlone(ctx, Change{What: CopyTables, DryRun: dry}, patience)
 		cancel()
 		if !errors.Is(err, ErrChange) || !errors.Is(err, ErrOrder) || !strings.Contains(err.Error(), "--all") || strings.Contains(err.Error(), "\n") || out.Applied {
 			t.Errorf("%+v, %v", out, err)

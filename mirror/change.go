@@ -104,6 +104,9 @@ type change struct {
 	done   chan struct{}
 	// end ends the Copier that has nothing else to do; nil: it goes on.
 	end func()
+	// withdrawn tells that nobody waits any more, begun that it is being written: never both.
+	// Copier.changing guards them.
+	withdrawn, begun bool
 }
 
 // wish makes a change of what is wanted of a mirror in that state.
@@ -128,7 +131,9 @@ func (p *change) finish(err error) {
 // Change changes the store's checkpoint between two Kafka transactions: the copying stops,
 // and begins anew with a transaction that holds nothing but the new checkpoint. A Copier that
 // has halted goes on by it once Run is called again, see AwaitChange. Only the active canald
-// changes anything. The error wraps ErrChange.
+// changes anything. The error wraps ErrChange. When ctx ends before the new checkpoint is being written,
+// the change is withdrawn, and nothing comes of it; a write that has begun is waited for, which
+// takes twice the TransactionTimeout at most.
 func (c *Copier) Change(ctx context.Context, what Change) (Outcome, error) {
 	s := c.Status()
 	if s.State == Standby {
@@ -144,15 +149,15 @@ func (c *Copier) Change(ctx context.Context, what Change) (Outcome, error) {
 	return c.await(ctx, p)
 }
 
-// await is the outcome of a proposed change.
+// await is the outcome of a proposed change. Whatever it returns, the change is not made later.
 func (c *Copier) await(ctx context.Context, p *change) (Outcome, error) {
 	select {
 	case <-p.done:
 	case <-ctx.Done():
 		if c.withdraw(p) {
-			return Outcome{}, fmt.Errorf("%w: Kafka or the store did not answer in time: %s", ErrChange, c.Status().LastError)
+			return Outcome{}, fmt.Errorf("%w: it was withdrawn, and nothing comes of it: %w: %s", ErrChange, tooLate(ctx), c.waitsFor())
 		}
-		<-p.done // it is being written; every step of that is bounded
+		<-p.done
 	}
 	if p.err != nil {
 		return Outcome{}, fmt.Errorf("%w: %w", ErrChange, p.err)
@@ -226,15 +231,55 @@ func (c *Copier) propose(p *change) bool {
 	return true
 }
 
-// withdraw takes a change back, unless a run has it.
+// tooLate is why a wait has ended.
+func tooLate(ctx context.Context) error {
+	if err := context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return errors.New("not made in time")
+}
+
+// waitsFor says what keeps a change, or whoever waits for a halt.
+func (c *Copier) waitsFor() string {
+	s := c.Status()
+	text := fmt.Sprintf("the mirror is %s", s.State)
+	if n := c.looked.Load(); n > 0 {
+		return fmt.Sprintf("%s, and looks through its topics for what it holds of the store, %d records so far; where no canald runs, --config waits for that", text, n)
+	}
+	if s.Position != "" {
+		text += " at " + s.Position
+	}
+	if s.Backfill != nil {
+		text += ", backfill: " + s.Backfill.String()
+	}
+	if s.LastError != "" {
+		text += ": " + s.LastError
+	}
+	return text
+}
+
+// withdraw takes a change back, unless it is being written.
 func (c *Copier) withdraw(p *change) bool {
 	c.changing.Lock()
 	defer c.changing.Unlock()
-	if c.proposed != p {
+	if p.begun {
 		return false
 	}
-	c.proposed = nil
+	p.withdrawn = true
+	if c.proposed == p {
+		c.proposed = nil
+	}
 	return true
+}
+
+// begin tells whether a run may write its change, if it has one: nobody can take it back then.
+func (c *Copier) begin(p *change) bool {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	if p != nil {
+		p.begun = !p.withdrawn
+	}
+	return p == nil || p.begun
 }
 
 // adopt gives the proposed change to the run that asks; nil when there is none.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -203,6 +204,47 @@ func TestOnlyTheActiveOneChangesACheckpoint(t *testing.T) {
 	b.awaitState(second, Standby, "first")
 	b.refused(second, Change{What: ResetCheckpoint}, "first is active")
 	b.changed(first, Change{What: ResetCheckpoint})
+}
+
+// Whoever waits no longer knows that nothing comes of a change, although a run is about to make it.
+func TestAChangeThatIsNotMadeInTimeIsWithdrawn(t *testing.T) {
+	b := newBench(t)
+	b.script.random(newRand(t), 5, 20, "trades")
+	planned, goOn := make(chan struct{}), make(chan struct{})
+	c := b.copier(func(c *Copier) {
+		c.mayBackfill = func(context.Context, int) error {
+			close(planned)
+			<-goOn
+			return nil
+		}
+	})
+	b.run(c)
+	b.await(c)
+	ctx, tooLate := context.WithCancel(t.Context())
+	go func() {
+		<-planned
+		tooLate()
+	}()
+	answer := make(chan error, 1)
+	go func() {
+		_, err := c.Change(ctx, Change{What: CopyTables})
+		answer <- err
+	}()
+	select {
+	case err := <-answer:
+		if !errors.Is(err, ErrChange) || !strings.Contains(err.Error(), "it was withdrawn, and nothing comes of it") || !strings.Contains(err.Error(), "the mirror is copying at "+c.Status().Position) {
+			t.Error(err)
+		}
+	case <-time.After(patience / 4):
+		t.Error("it waits for what may never come")
+	}
+	close(goOn)
+	b.script.random(newRand(t), 5, 20, "trades")
+	b.await(c)
+	if s := c.Status(); s.Generation != 1 || s.Backfill != nil {
+		t.Errorf("%+v", s)
+	}
+	b.changed(c, Change{What: ResetCheckpoint})
 }
 
 func TestAPositionThatTheServerDoesNotHaveIsRefused(t *testing.T) {

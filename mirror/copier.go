@@ -36,6 +36,7 @@ type Copier struct {
 	log     *slog.Logger
 	lag     lag
 	shards  atomic.Int32 // of the store, once it was asked
+	looked  atomic.Int64 // records, while the topics are looked through for a lost checkpoint
 	metrics *storeMetrics
 	board   board
 	stuck   stuck
@@ -249,8 +250,11 @@ func (c *Copier) copy(ctx context.Context, s *start) (copied bool, err error) {
 			c.stuck.meet(at.Generation, at.Seq)
 		}
 	}()
+	if !c.begin(s.change) {
+		return copied, errChanging // back to what it was
+	}
 	if err := w.commit(ctx); err != nil { // tells the next start who writes
-		s.change.finish(fmt.Errorf("as far as is known; see notify mirror status: %w", err))
+		s.change.finish(fmt.Errorf("as far as is known: Kafka did not say whether it took the change, which is not tried again; `notify mirror checkpoint show` tells: %w", err))
 		return copied, c.movedFault(ctx, c.writeFault(ctx, s, err))
 	}
 	s.change.finish(nil)

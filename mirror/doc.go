@@ -147,6 +147,8 @@
 //     when a connection breaks.
 //   - Records have no pos. A message is found in another server's binlog by its id and the instant
 //     of its birth: a producer that had no answer sends the same id again, and that is another INSERT.
+//   - A change can be withdrawn until its checkpoint is being written. So whoever stops waiting for it
+//     knows that it does not come, unless Kafka did not say whether it took the write.
 //   - A planned stop aborts the open transaction: readers would otherwise stand still until
 //     Kafka times it out.
 package mirror

@@ -24,8 +24,9 @@ func (c *Copier) checkFirst(ctx context.Context, s *start, virgin bool) error {
 	if !virgin {
 		return haltf(ReasonCheckpoint, ErrCheckpointLost, lostRepair, "%s was written, and holds no checkpoint", s.topic)
 	}
+	defer c.looked.Store(0)
 	return c.eachPartition(s.kafka, func(topic string, partition int32) error {
-		found, err := holdsStore(ctx, s.kafka, topic, partition, s.info.id, s.producer.Known())
+		found, err := c.holdsStore(ctx, s.kafka, topic, partition, s.info.id, s.producer.Known())
 		if err == nil && found {
 			err = haltf(ReasonCheckpoint, ErrCheckpointLost, lostRepair, "topic %s partition %d holds records of store %s, and %s no checkpoint",
 				topic, partition, s.info.id, s.topic)
@@ -58,7 +59,7 @@ var errHolds = errors.New("found")
 
 // holdsStore tells whether records of a partition are of the store: any, or one of the first and
 // last. Records of a quiet store may all lie behind those of a busy one.
-func holdsStore(ctx context.Context, k *kafka, topic string, partition int32, storeID string, any bool) (bool, error) {
+func (c *Copier) holdsStore(ctx context.Context, k *kafka, topic string, partition int32, storeID string, any bool) (bool, error) {
 	first, end, err := k.partitionEnds(topic, partition)
 	if err != nil {
 		return false, err
@@ -68,7 +69,7 @@ func holdsStore(ctx context.Context, k *kafka, topic string, partition int32, st
 		from, most = from[:1], end-first
 	}
 	for _, at := range from {
-		_, err := k.readCommitted(ctx, topic, partition, at, min(end, at+most), ofStore(storeID, func(record.Message) error { return errHolds }))
+		_, err := k.readCommitted(ctx, topic, partition, at, min(end, at+most), c.counting(ofStore(storeID, func(record.Message) error { return errHolds })))
 		if errors.Is(err, errHolds) {
 			return true, nil
 		}
@@ -90,6 +91,14 @@ func ofStore(storeID string, use func(record.Message) error) func(*sarama.Record
 	}
 }
 
+// counting calls use, and counts for those who wait.
+func (c *Copier) counting(use func(*sarama.Record) error) func(*sarama.Record) error {
+	return func(r *sarama.Record) error {
+		c.looked.Add(1)
+		return use(r)
+	}
+}
+
 // beginAgain lets an operator's change take the place of a lost checkpoint, behind every
 // generation that the mirror's topics hold. Without one it returns the halt.
 func (c *Copier) beginAgain(ctx context.Context, s *start, halt error) error {
@@ -99,12 +108,13 @@ func (c *Copier) beginAgain(ctx context.Context, s *start, halt error) error {
 		if err != nil {
 			return err
 		}
-		_, err = s.kafka.readCommitted(ctx, topic, partition, first, end, ofStore(s.info.id, func(m record.Message) error {
+		_, err = s.kafka.readCommitted(ctx, topic, partition, first, end, c.counting(ofStore(s.info.id, func(m record.Message) error {
 			s.at.Generation = max(s.at.Generation, m.Source.Generation)
 			return nil
-		}))
+		})))
 		return err
 	})
+	c.looked.Store(0)
 	if err != nil {
 		return err
 	}

@@ -146,7 +146,7 @@ func (o *Ops) status(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, agent.Status())
 }
 
-// changeLimit is how long a change may take; it is less than the server's WriteTimeout.
+// changeLimit is how long a change may be waited for; what has begun to be written takes longer.
 const changeLimit = 25 * time.Second
 
 // change passes a request on to the agent. A page in somebody's browser can post to loopback,
@@ -169,6 +169,7 @@ func (o *Ops) change(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // an answer that comes late must come
 	ctx, cancel := context.WithTimeout(r.Context(), changeLimit)
 	defer cancel()
 	answer, err := agent.Change(ctx, body)

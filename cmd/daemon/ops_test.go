@@ -105,6 +105,34 @@ func TestProbesTellStartingReadyAndStopping(t *testing.T) {
 	}
 }
 
+// The answer to a change comes also where that took longer than other answers may.
+func TestAChangeIsAnsweredHoweverLateItIsMade(t *testing.T) {
+	ops := newOps(t, prometheus.NewRegistry())
+	ops.server.WriteTimeout = time.Millisecond
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- ops.Serve(ctx) }()
+	ops.agent.Store(&Agent{Change: func(ctx context.Context, _ []byte) (any, error) {
+		late, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+		defer cancel()
+		<-late.Done()
+		return "made", nil
+	}})
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	answer, err := client.Post("http://"+ops.Addr().String()+"/change", "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if body, err := io.ReadAll(answer.Body); err != nil || string(body) != "\"made\"\n" {
+		t.Errorf("%q, %v", body, err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAgentWorksOnForTheShutdownDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, signal := context.WithCancel(t.Context())

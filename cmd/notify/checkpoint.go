@@ -17,8 +17,8 @@ import (
 	"notifymirror/mirror"
 )
 
-// changeTimeout is longer than canald takes to give up.
-const changeTimeout = 30 * time.Second
+// changeTimeout is longer than canald takes to give up, and to write what it has begun to write.
+const changeTimeout = time.Minute
 
 func (a *app) mirrorCheckpoint() *cobra.Command {
 	return a.parent("checkpoint", "Look at a store's checkpoint, or change it: asks the active canald at --ops; with --config, where none answers, does it itself",
@@ -132,7 +132,7 @@ func (a *app) mirrorResume() *cobra.Command {
 		Long: "Without an id it says what is lost or at risk and skipped, and the id of the gap. With that id the\n" +
 			"mirror goes on behind the gap, in a new generation.\n\n" +
 			"Where no canald answers and --config is given, it first copies into Kafka up to the gap, as a canald\n" +
-			"does: the gap is where it halts. Without an id too.",
+			"does: the gap is where it halts. Without an id too. That takes as long as it comes further.",
 		RunE: a.action(func(cmd *cobra.Command, _ []string) error {
 			if gap == "" {
 				return usageError(errors.New("--accept-gap is missing: it goes on without the repair that notify mirror status names; after the repair restart canald instead"))
@@ -165,13 +165,13 @@ func (a *app) mirrorResume() *cobra.Command {
 // change asks canald for a change, and prints what it does or would do. With canald's
 // configuration it makes it itself where none answers.
 func (a *app) change(ctx context.Context, c mirror.Change, config string) (out mirror.Outcome, err error) {
-	ctx, cancel := context.WithTimeout(ctx, max(changeTimeout, a.timeout))
-	defer cancel()
 	body, err := json.Marshal(c)
 	if err != nil {
 		return out, err
 	}
-	code, answer, err := a.askCanald(ctx, http.MethodPost, "/change", body)
+	asking, cancel := context.WithTimeout(ctx, max(changeTimeout, a.timeout))
+	defer cancel()
+	code, answer, err := a.askCanald(asking, http.MethodPost, "/change", body)
 	if config != "" && unreachable(err) {
 		return a.changeAlone(ctx, c, config)
 	}

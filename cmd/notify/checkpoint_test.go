@@ -126,6 +126,22 @@ func TestATopicGrowsOnlyAfterYes(t *testing.T) {
 	}
 }
 
+// Whoever was asked for a change and does not answer may be making it: nobody makes it beside that.
+func TestAChangeThatIsNotAnsweredIsNotMadeBesideIt(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	t.Cleanup(server.Close)
+	ops := strings.TrimPrefix(server.URL, "http://")
+	reset := []string{"mirror", "checkpoint", "reset", "--yes", "--config", "/nonexistent", "--ops"}
+	r := notify(t, "", append(reset, ops)...)
+	if r.code != 1 || !strings.Contains(r.err, ops+" was asked for it, and has not answered: ") || !strings.Contains(r.err, "notify mirror checkpoint show") || strings.Count(r.err, "\n") != 1 {
+		t.Errorf("no answer: %+v", r)
+	}
+	server.Close()
+	if r = notify(t, "", append(reset, ops)...); !strings.Contains(r.err, "/nonexistent") {
+		t.Errorf("nobody there: %+v", r)
+	}
+}
+
 // What has no /change, as an older canald, is said to be one, in a line.
 func TestWhatTakesNoChangesIsSaidToBeOne(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())

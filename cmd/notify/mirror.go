@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -125,20 +127,32 @@ func (a *app) fetchStatus(ctx context.Context) (raw json.RawMessage, r mirror.Re
 	return body, r, nil
 }
 
-// askCanald asks at canald's ops address.
+// askCanald asks at canald's ops address. What it was asked to do, and has not answered, it may
+// have done: then it is not said to be unreachable.
 func (a *app) askCanald(ctx context.Context, method, path string, body []byte) (code int, answer []byte, err error) {
+	var asked atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { asked.Store(method == http.MethodPost) }})
+	noAnswer := func(err error) error {
+		return fmt.Errorf("canald at %s was asked for it, and has not answered: %s; it is withdrawn unless it was being written, and `notify mirror checkpoint show` tells which", a.ops, shortCause(err))
+	}
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+a.ops+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, usageError(fmt.Errorf("--ops %s: want host:port", a.ops))
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
+	if err != nil && asked.Load() {
+		return 0, nil, noAnswer(err)
+	}
 	if err != nil {
 		return 0, nil, daemon.WithExitCode(daemon.ExitUnreachable,
 			fmt.Errorf("canald at %s cannot be reached: %s; --ops or NOTIFY_OPS names another; where none runs, --config of the mirror's commands does without", a.ops, shortCause(err)))
 	}
 	defer resp.Body.Close()
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil && asked.Load() {
+		return 0, nil, noAnswer(err)
+	}
 	if err != nil {
 		return 0, nil, fmt.Errorf("answer of canald at %s: %w", a.ops, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -13,6 +14,9 @@ import (
 )
 
 // This file is for stores whose canald does not run.
+
+// alonePatience is how long what a command does itself may come no further.
+const alonePatience = 30 * time.Second
 
 // addConfig adds the flag by which a command does without canald.
 func addConfig(cmd *cobra.Command, path *string) {
@@ -34,7 +38,7 @@ func (a *app) changeAlone(ctx context.Context, change mirror.Change, config stri
 	}
 	a.say("no canald answers at %s: joining those of store %s%s", a.ops, store, upTo)
 	c.ID = "notify-command" // for whoever looks at the group meanwhile
-	out, err := mirror.ChangeAlone(ctx, c, store, quietDeps(), change)
+	out, err := mirror.ChangeAlone(ctx, c, store, quietDeps(), change, max(alonePatience, a.timeout))
 	if err != nil {
 		return out, err
 	}
@@ -50,7 +54,7 @@ func (a *app) changeAlone(ctx context.Context, change mirror.Change, config stri
 
 // readCheckpoint is a canald's report of what Kafka has.
 func (a *app) readCheckpoint(ctx context.Context, config, store string) (mirror.Report, error) {
-	ctx, cancel := context.WithTimeout(ctx, max(changeTimeout, a.timeout))
+	ctx, cancel := context.WithTimeout(ctx, max(alonePatience, a.timeout))
 	defer cancel()
 	c, store, err := loadCanald(config, store)
 	if err != nil {
