@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -238,5 +239,61 @@ func TestLocksOfAStoppedCanaldAreFreedByTheServer(t *testing.T) {
 	err = locking(t.Context(), cfg, func(context.Context, *sql.Conn) error { return nil })
 	if !isServerError(err, 1205) {
 		t.Fatalf("after %s: %v", time.Since(began), err)
+	}
+}
+
+// While a snapshot is read no message table can be altered, and INSERTs queue behind the ALTER: as the
+// operators are told.
+func TestAnAlterWaitsForTheSnapshotAndInsertsBehindIt(t *testing.T) {
+	b := newStoreBench(t, dbtest.Start(t))
+	b.grantBackfill()
+	b.insert(0, 3, "trades", short)
+	info, err := b.realCopier().readStore(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := openView(t.Context(), b.dsnConfig(), info, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.highest(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	altered := make(chan error, 1)
+	go func() {
+		_, err := b.db.ExecContext(t.Context(), "ALTER TABLE "+schema.Message(0)+" COMMENT 'altered'")
+		altered <- err
+	}()
+	eventually(t, func() error {
+		var waits int
+		err := b.db.QueryRow("SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND info LIKE 'ALTER%' AND state LIKE '%metadata lock'").Scan(&waits)
+		if err == nil && waits == 0 {
+			err = errors.New("the ALTER does not wait")
+		}
+		return err
+	})
+	conn, err := b.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(t.Context(), "SET SESSION lock_wait_timeout = 1"); err != nil {
+		t.Fatal(err)
+	}
+	insert := func() error {
+		_, err := conn.ExecContext(t.Context(), "INSERT INTO "+schema.Message(0)+" SELECT * FROM "+schema.Message(0)+" WHERE pos < 0")
+		return err
+	}
+	if err := insert(); !isServerError(err, 1205) {
+		t.Errorf("an INSERT behind the ALTER: %v", err)
+	}
+	if err := v.close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-altered; err != nil {
+		t.Error(err)
+	}
+	if err := insert(); err != nil {
+		t.Error(err)
 	}
 }

@@ -104,7 +104,10 @@ func (a *app) mirrorBackfill() *cobra.Command {
 		Use: "backfill", Short: "Copy what the store's tables hold and the mirror lacks, in a new generation", Args: cobra.NoArgs,
 		Long: "Copies the messages that the store still holds behind the last ones copied, and goes on with the binlog\n" +
 			"from there: for a gap that the binlog no longer covers. What was delivered and deleted meanwhile is not copied.\n" +
-			"Where the next message breaks the order of its shard, that takes --all.",
+			"Where the next message breaks the order of its shard, that takes --all.\n" +
+			"While the tables are read, an ALTER TABLE of a message table waits for that, and every new INSERT into that\n" +
+			"table, which is every publish to its shard, waits behind the ALTER. So alter them before or afterwards, or\n" +
+			"with a lock_wait_timeout of a second or two, which ends the ALTER instead.",
 		RunE: a.action(func(cmd *cobra.Command, _ []string) error {
 			return a.changeCheckpoint(cmd.Context(), f, mirror.Change{What: mirror.CopyTables, All: all})
 		}),

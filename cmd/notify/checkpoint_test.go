@@ -95,6 +95,9 @@ func TestACheckpointIsChangedOnlyAfterYes(t *testing.T) {
 	if fmt.Sprint(*asked) != fmt.Sprint(want) {
 		t.Errorf("asked %+v", *asked)
 	}
+	if r := notify(t, "", "mirror", "backfill", "--help"); r.code != 0 || !strings.Contains(r.out, "an ALTER TABLE of a message table waits") || !strings.Contains(r.out, "INSERT") {
+		t.Errorf("%+v", r)
+	}
 	if r := notify(t, "", "mirror", "checkpoint", "show", "--ops", ops); r.code != 0 || !strings.Contains(r.out, "position\t0-1-7\n") {
 		t.Errorf("%+v", r)
 	}
