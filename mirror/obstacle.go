@@ -59,7 +59,7 @@ func (c *Copier) obstacle(err error) *Obstacle {
 	topics := fmt.Sprintf("allow Create, Read, Write, Describe and DescribeConfigs on topics that begin with %s and _notify-checkpoint.: "+
 		"kafka-acls.sh --bootstrap-server %s --add --allow-principal %s --operation All --resource-pattern-type prefixed --topic %s (and --topic _notify-checkpoint.)",
 		c.config.TopicPrefix, at, principal, c.config.TopicPrefix)
-	if mend, denied := access.Mend(err); denied {
+	if mend, denied := access.Mend(err); denied && ofKafka(err) {
 		return &Obstacle{ReasonDenied, err, mend + " (canald goes on by itself; a change of its own configuration needs a restart)"}
 	}
 	for _, known := range []struct {
@@ -85,6 +85,12 @@ func (c *Copier) obstacle(err error) *Obstacle {
 		}
 	}
 	return nil
+}
+
+// ofKafka tells a Kafka that lets nobody in from a store that does not: the same certificates fail for both.
+func ofKafka(err error) bool {
+	_, answered := errors.AsType[sarama.KError](err)
+	return answered || errors.Is(err, sarama.ErrOutOfBrokers)
 }
 
 // setTopic is the command that changes a topic's setting.

@@ -1,16 +1,36 @@
 package mirror
 
 import (
+	"crypto/x509"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/IBM/sarama"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
+
+// A certificate that is wrong is Kafka's to mend only where it is Kafka's.
+func TestAStoresCertificateIsNoObstacleInKafka(t *testing.T) {
+	c, err := New(Config{Stores: map[string]StoreConfig{"a": {DSN: "u:p@tcp(127.0.0.1:1)/s"}}, Kafka: KafkaConfig{Brokers: []string{"k:9092"}}}, "a", Deps{Logger: testLogger(t), Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unknown := x509.UnknownAuthorityError{}
+	if o := c.obstacle(&awayError{fmt.Errorf("store: %w", unknown)}); o != nil {
+		t.Errorf("of the store: %v", o)
+	}
+	if o := c.obstacle(fmt.Errorf("kafka: %w", sarama.Wrap(sarama.ErrOutOfBrokers, unknown))); o == nil || o.Reason != ReasonDenied || !strings.Contains(o.Repair, "kafka.tls.ca_file") {
+		t.Errorf("of Kafka: %v", o)
+	}
+	if o := c.obstacle(sarama.ErrSASLAuthenticationFailed); o == nil || o.Reason != ReasonDenied {
+		t.Errorf("an answer: %v", o)
+	}
+}
 
 // A refuser is a Kafka that refuses one kind of request, for topics with that suffix, while
 // it is on.
