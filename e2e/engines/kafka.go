@@ -48,7 +48,8 @@ type KafkaConfig struct {
 	StartTimeout time.Duration
 }
 
-// Secure is a listener with TLS, and accounts of SCRAM-SHA-512.
+// Secure is a listener with TLS, and accounts of SCRAM-SHA-512, which have to prove who they are every
+// two seconds.
 type Secure struct {
 	// Port on 127.0.0.1.
 	Port int
@@ -67,6 +68,7 @@ func (s *Secure) settings(p map[string]string) {
 	for key, value := range map[string]string{
 		"ssl.keystore.type": "PEM", "ssl.keystore.location": s.Keys,
 		"sasl.enabled.mechanisms":        "SCRAM-SHA-512",
+		"connections.max.reauth.ms":      "2000",
 		"scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
 	} {
 		p["listener.name.secure."+key] = value
