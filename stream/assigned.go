@@ -154,6 +154,7 @@ func (c *Consumer) read(ctx context.Context, log *kafkaLog, consumer sarama.Cons
 			return err
 		}
 		p.progress = progress{next: p.fetch}
+		p.remade.Store(false)
 	}
 	return nil
 }

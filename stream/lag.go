@@ -32,7 +32,12 @@ func (c *Consumer) watchLag(ctx context.Context, log *kafkaLog) {
 // while Kafka does not answer.
 func (c *Consumer) measureLag(log *kafkaLog, now time.Time) {
 	behind := map[string]time.Duration{} // by topic
+	ids := map[string]string{}
 	for _, p := range c.held.now() {
+		if _, asked := ids[p.kafka]; !asked {
+			ids[p.kafka], _ = log.topicID(p.kafka) // the next question is whether Kafka answers
+		}
+		p.known(ids[p.kafka])
 		lag, err := p.measure(log, now)
 		if err != nil {
 			c.inTrouble(err)
@@ -52,6 +57,19 @@ func (c *Consumer) measureLag(log *kafkaLog, now time.Time) {
 		} else {
 			c.metrics.lagSeconds.DeleteLabelValues(c.cfg.Group, topic)
 		}
+	}
+}
+
+// known takes the id that the partition's topic has now; empty when it is not known. A topic that
+// was deleted and made again may hold the offset that is read next: of another record.
+func (p *partition) known(topicID string) {
+	switch {
+	case topicID == "":
+	case p.madeAs == "":
+		p.madeAs = topicID
+	case p.madeAs != topicID:
+		p.madeAs = topicID
+		p.remade.Store(true)
 	}
 }
 

@@ -52,6 +52,10 @@ type partition struct {
 	pending  batch
 	pace     *pace // may be nil
 
+	// madeAs is Kafka's id of the topic, as watchLag sees it, and remade that it has become another.
+	madeAs string
+	remade atomic.Bool
+
 	// What others may look at meanwhile: the next offset, and the latest instant, in
 	// nanoseconds since 1970, for which all committed before it is known to be handled.
 	next     atomic.Int64
@@ -107,6 +111,8 @@ func (p *partition) gather(stop, work context.Context, in <-chan *sarama.Consume
 		switch {
 		case waited:
 			return false, nil
+		case p.remade.Load():
+			return true, fmt.Errorf("%s partition %d: %w", p.kafka, p.number, remadeError(p.progress.next))
 		case !open:
 			return true, fmt.Errorf("%s partition %d: offset %d: %w", p.kafka, p.number, p.progress.next, ErrOffsetOutOfRange)
 		case !p.until.IsZero() && !m.Timestamp.Before(p.until):
