@@ -74,9 +74,10 @@
 //   - A group's commits carry the topic's number of partitions, so that a partition
 //     added later is read from its beginning, also by a group that started at Newest; and
 //     the topic's id, so that the offsets of a deleted topic are not taken for those of
-//     another with its name. A topic that is made again under a reader is noticed by its id, within
-//     LagInterval; until then records of the new one may be handled from the old offset on. Kafka itself forgets a deleted topic's offsets in time: then
+//     another with its name. Kafka itself forgets a deleted topic's offsets in time: then
 //     the group begins at Start.
+//   - A topic that is made again under a reader is noticed by its id, within LagInterval; until
+//     then records of the new one may be handled, from the old offset on.
 //   - Kafka's look-up by time finds markers too, which bear the time of the mirror's
 //     writing: it may point before the first record at a position's time. What lies
 //     between is read and passed over; a group that stops meanwhile handles the rest of it.
