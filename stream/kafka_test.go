@@ -166,6 +166,41 @@ func (m *mirror) end(how kgo.TransactionEndTry) {
 	if err := m.client.EndTransaction(deadline(m.t), how); err != nil {
 		m.t.Fatal(err)
 	}
+	m.settled()
+}
+
+// settled waits until readers of committed records see the end of the transaction: Kafka answers
+// before that, and an End that is asked for meanwhile lies before it.
+func (m *mirror) settled() {
+	m.t.Helper()
+	admin, kafka := kadm.NewClient(m.client), record.TopicName("", m.topic)
+	ctx := deadline(m.t)
+	for tick := time.NewTicker(5 * time.Millisecond); ; {
+		committed, err := admin.ListCommittedOffsets(ctx, kafka)
+		if err == nil {
+			err = committed.Error()
+		}
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		all, err := admin.ListEndOffsets(ctx, kafka)
+		if err == nil {
+			err = all.Error()
+		}
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		open := false
+		all.Each(func(o kadm.ListedOffset) {
+			c, _ := committed.Lookup(o.Topic, o.Partition)
+			open = open || c.Offset < o.Offset
+		})
+		if !open {
+			tick.Stop()
+			return
+		}
+		<-tick.C
+	}
 }
 
 // commit sends in a transaction of its own.
