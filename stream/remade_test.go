@@ -54,7 +54,7 @@ func TestATopicMadeAgainUnderAReaderIsNoticed(t *testing.T) {
 				r.stop(t)
 				return
 			}
-			if err := r.wait(t); !errors.Is(err, stream.ErrOffsetOutOfRange) || !strings.Contains(err.Error(), "deleted and made again") {
+			if err := r.wait(t); !errors.Is(err, stream.ErrOffsetOutOfRange) || !strings.Contains(err.Error(), "made again") {
 				t.Errorf("error %v, handled %q", err, s.now())
 			}
 		})
